@@ -1,0 +1,1 @@
+"""Built-in benchmarks, each written as an extension would be."""

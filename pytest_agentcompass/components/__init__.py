@@ -1,0 +1,1 @@
+"""What an extension subclasses, and the registry that finds it."""

@@ -1,0 +1,50 @@
+"""Calling extension methods that may be sync or async."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+__all__ = ["call", "in_thread", "shutdown_threads", "use_threads"]
+
+_pool: ThreadPoolExecutor | None = None
+_size = 8
+
+
+def use_threads(count: int) -> None:
+    """Size the pool for blocking calls: at least two threads per attempt in flight."""
+    global _pool, _size
+    if count > _size:
+        _size = count
+        if _pool is not None:
+            old, _pool = _pool, None
+            old.shutdown(wait=False)
+
+
+def shutdown_threads() -> None:
+    """Let the pool's idle threads go."""
+    global _pool
+    if _pool is not None:
+        _pool.shutdown(wait=False, cancel_futures=True)
+        _pool = None
+
+
+async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a blocking *function* in the pool, with the caller's context."""
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(max_workers=_size, thread_name_prefix="agentcompass")
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(_pool, lambda: context.run(function, *args, **kwargs))
+
+
+async def call(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Await *method*, or run it in a thread when it is sync."""
+    if inspect.iscoroutinefunction(method):
+        return await method(*args, **kwargs)
+    result = await in_thread(method, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,137 @@
+"""The registry of components: built-ins, entry points, conftest hooks and named modules."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import ConfigError, nearest
+
+__all__ = ["KINDS", "Registry", "register"]
+
+KINDS = ("benchmark", "harness", "environment", "recipe", "analyzer", "strategy", "reducer")
+ENTRY_POINT_GROUP = "pytest_agentcompass.components"
+
+_BUILTINS: dict[str, dict[str, str]] = {
+    "benchmark": {
+        "terminal_bench": "pytest_agentcompass.benchmarks.terminal_bench:TerminalBench",
+        "tasks": "pytest_agentcompass.benchmarks.tasks:TasksBenchmark",
+    },
+    "harness": {
+        "oracle": "pytest_agentcompass.harnesses.oracle:OracleHarness",
+        "nop": "pytest_agentcompass.harnesses.nop:NopHarness",
+        "command": "pytest_agentcompass.harnesses.command:CommandHarness",
+        "scripted": "pytest_agentcompass.harnesses.scripted:ScriptedHarness",
+    },
+    "environment": {
+        "host_process": "pytest_agentcompass.environments.host_process:HostProcessEnvironment",
+        "docker": "pytest_agentcompass.environments.docker:DockerEnvironment",
+    },
+    "recipe": {},
+    "analyzer": {},
+    "strategy": {
+        "avg": "pytest_agentcompass.metrics.strategies:AvgStrategy",
+        "pass": "pytest_agentcompass.metrics.strategies:PassStrategy",
+    },
+    "reducer": {},
+}
+_EXTRAS: dict[str, str] = {}
+_pending: list[tuple[str, str, Any, str]] = []
+
+
+def register(kind: str, id: str | None = None) -> Callable[[Any], Any]:
+    """Register a component class from a module that `plugins:` names: `@register("harness")`.
+
+    The id is the class's own `id` unless one is given.
+    """
+
+    def decorate(component: Any) -> Any:
+        _pending.append((kind, id or component.id, component, component.__module__))
+        return component
+
+    return decorate
+
+
+class Registry:
+    """Components by kind and id; classes are loaded when they are first asked for."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, dict[str, tuple[Any, str]]] = {
+            kind: {id: (target, "pytest-agentcompass") for id, target in items.items()} for kind, items in _BUILTINS.items()
+        }
+        self._instances: dict[tuple[str, str], Any] = {}
+
+    def add(self, kind: str, component: Any, *, id: str | None = None, origin: str = "") -> None:
+        """Add a component class (or a `module:Class` text).
+
+        Raises ConfigError for an unknown kind, a missing id, and an id that is taken (naming both).
+        """
+        if kind not in KINDS:
+            raise ConfigError(f"component kind {kind!r} is not known; {nearest(kind, KINDS)}")
+        name = id or getattr(component, "id", "")
+        if not name or not isinstance(name, str):
+            raise ConfigError(f"{component!r} has no id; set the class attribute `id`")
+        origin = origin or getattr(component, "__module__", str(component))
+        if name in self._entries[kind]:
+            known, where = self._entries[kind][name]
+            if known is component:
+                return
+            raise ConfigError(f"two components are called {kind} {name!r}: one from {where}, one from {origin}")
+        self._entries[kind][name] = (component, origin)
+
+    def ids(self, kind: str) -> list[str]:
+        """Return the known ids of *kind*, in registry order."""
+        return list(self._entries[kind])
+
+    def get(self, kind: str, id: str) -> Any:
+        """Return the class of a component; ConfigError names the nearest ids, or the extra to install."""
+        entry = self._entries[kind].get(id)
+        if entry is None:
+            raise ConfigError(f"{kind} {id!r} is not known; {nearest(id, self._entries[kind])}")
+        target, origin = entry
+        if not isinstance(target, str):
+            return target
+        module, _, attribute = target.partition(":")
+        try:
+            component = getattr(importlib.import_module(module), attribute)
+        except ImportError as error:
+            extra = _EXTRAS.get(f"{kind}:{id}")
+            hint = f"; install it with: pip install 'pytest-agentcompass[{extra}]'" if extra else ""
+            raise ConfigError(f"{kind} {id!r} (from {origin}) cannot be imported: {error}{hint}") from error
+        self._entries[kind][id] = (component, origin)
+        return component
+
+    def make(self, kind: str, id: str) -> Any:
+        """Return the shared instance of a component."""
+        key = (kind, id)
+        if key not in self._instances:
+            self._instances[key] = self.get(kind, id)()
+        return self._instances[key]
+
+    def all(self, kind: str) -> Iterator[tuple[str, Any]]:
+        """Yield id and instance of every component of *kind*, in registry order."""
+        for id in self.ids(kind):
+            yield id, self.make(kind, id)
+
+    def load_entry_points(self) -> None:
+        """Add what installed packages declare in the group `pytest_agentcompass.components`.
+
+        An entry point is named `kind.id` and points at the class.
+        """
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group=ENTRY_POINT_GROUP):
+            kind, _, id = point.name.partition(".")
+            self.add(kind, point.value, id=id, origin=f"entry point {point.name} = {point.value}")
+
+    def load_modules(self, modules: list[str]) -> None:
+        """Import the modules of `plugins:`; what they registered with the decorator is added."""
+        for name in modules:
+            try:
+                module = importlib.import_module(name)
+            except ImportError as error:
+                raise ConfigError(f"plugins: module {name!r} cannot be imported: {error}") from error
+            for kind, id, component, origin in _pending:
+                if origin == module.__name__ or origin.startswith(module.__name__ + "."):
+                    self.add(kind, component, id=id, origin=f"plugins: {origin}")

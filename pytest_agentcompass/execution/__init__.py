@@ -1,0 +1,1 @@
+"""One attempt's lifecycle, and running many of them."""

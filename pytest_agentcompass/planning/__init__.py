@@ -1,0 +1,1 @@
+"""Planning: pure decisions before anything opens."""

@@ -1,0 +1,1 @@
+"""Reports that are rebuilt from records."""
