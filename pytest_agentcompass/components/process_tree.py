@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 __all__ = ["MARK", "ProcessTree"]
@@ -39,16 +39,21 @@ class ProcessTree:
     """The processes of one attempt: hands out marks, finds who carries them, ends them.
 
     *token* must be unique on the machine. *root* is a folder of the attempt alone: a process
-    without a terminal that works in there belongs to the attempt.
+    without a terminal that works in there belongs to the attempt. *adopt* looks also at processes
+    that are older than this object (those of a dead owner).
     """
 
-    def __init__(self, token: str, root: str | None = None) -> None:
+    def __init__(self, token: str, root: str | None = None, *, adopt: bool = False) -> None:
         self.token = token
         self._root = None if root is None else os.path.realpath(root)
         self._count = 0
         self._sessions: dict[int, _Session] = {}
         self._last_pid = _last_pid()
-        self._before = frozenset(_pids())
+        self._before = frozenset(() if adopt else _pids())
+
+    def watch(self, root: str) -> None:
+        """Count what works in the folder *root* (without a terminal) as the attempt's from now on."""
+        self._root = os.path.realpath(root)
 
     def new_mark(self) -> str:
         """Return the mark of the next command."""
@@ -74,26 +79,37 @@ class ProcessTree:
                 break
         return pids
 
-    async def kill(self, mark: str | None = None, *, keep_services: bool = False, seconds: float = 2.0) -> list[int]:
+    async def kill(
+        self,
+        mark: str | None = None,
+        *,
+        keep_services: bool = False,
+        spare: Collection[int] = (),
+        seconds: float = 2.0,
+    ) -> list[int]:
         """Kill what `find` returns, in rounds, until nothing is left; return what outlived *seconds*.
 
         With *keep_services* processes that listen on a socket stay, and so do their parents and children.
+        Those in *spare* and their descendants stay too.
         """
         deadline = time.monotonic() + seconds
         pause = 0.002
-        while pids := self.kill_once(mark, keep_services=keep_services):
+        while pids := self.kill_once(mark, keep_services=keep_services, spare=spare):
             if time.monotonic() > deadline:
                 return pids
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.05)
         return []
 
-    def kill_once(self, mark: str | None = None, *, keep_services: bool = False) -> list[int]:
-        """Send SIGKILL once to what `find` returns (without services on demand) and return it."""
+    def kill_once(
+        self, mark: str | None = None, *, keep_services: bool = False, spare: Collection[int] = ()
+    ) -> list[int]:
+        """Send SIGKILL once to what `find` returns (without what may stay) and return it."""
         pids = self.find(mark)
-        if keep_services and pids:
-            services = self.services(pids)
-            pids = [pid for pid in pids if pid not in services]
+        if pids and (keep_services or spare):
+            stay = self.services(pids) if keep_services else set()
+            stay |= _with_descendants(set(pids) & set(spare), pids)
+            pids = [pid for pid in pids if pid not in stay]
         for pid in pids:
             _kill(pid)
         return pids
@@ -105,11 +121,10 @@ class ProcessTree:
         chosen = {pid for pid in mine if sockets & _sockets_of(pid)}
         if not chosen:
             return set()
-        parents = {item.pid: item.parent for pid in mine if (item := _stat(pid)) is not None}
+        parents = _parents(mine)
         for pid in tuple(chosen):
-            while (pid := parents.get(pid, 0)) in mine:
-                chosen.add(pid)
-        return chosen | {pid for pid in mine if any(item in chosen for item in _ancestors(pid, parents))}
+            chosen.update(item for item in _ancestors(pid, parents) if item in mine)
+        return _with_descendants(chosen, mine)
 
     def _scan(self, mark: str | None) -> tuple[list[int], bool]:
         needle = f"{MARK}={mark}\0" if mark else f"{MARK}={self.token}."
@@ -164,6 +179,17 @@ def _ancestors(pid: int, parents: dict[int, int]) -> Iterable[int]:
         yield pid
 
 
+def _parents(pids: Iterable[int]) -> dict[int, int]:
+    return {item.pid: item.parent for pid in pids if (item := _stat(pid)) is not None}
+
+
+def _with_descendants(chosen: set[int], pids: Iterable[int]) -> set[int]:
+    if not chosen:
+        return set()
+    parents = _parents(pids)
+    return chosen | {pid for pid in parents if any(item in chosen for item in _ancestors(pid, parents))}
+
+
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
@@ -211,7 +237,7 @@ def _stat(pid: int) -> _Process | None:
 
 def _listening_sockets() -> set[str]:
     """Return the inodes of all listening TCP and unix sockets of this network namespace."""
-    inodes = set()
+    inodes: set[str] = set()
     for name in ("tcp", "tcp6"):
         for line in (_read(f"/proc/net/{name}") or b"").decode("ascii", "replace").splitlines()[1:]:
             fields = line.split()
@@ -226,7 +252,7 @@ def _listening_sockets() -> set[str]:
 
 def _sockets_of(pid: int) -> set[str]:
     """Return the inodes of the sockets that *pid* holds."""
-    inodes = set()
+    inodes: set[str] = set()
     try:
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:

@@ -13,7 +13,7 @@ import secrets
 import subprocess
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 from ..contracts.outcome import ExecResult
@@ -75,6 +75,11 @@ class ProcessRunner:
         self._output_limit = output_limit
         self._lingering: list[_Stream] = []
 
+    @property
+    def token(self) -> str:
+        """What marks the attempt's processes: unique on the machine."""
+        return self.tree.token
+
     async def run(
         self,
         command: Sequence[str] | str,
@@ -110,9 +115,11 @@ class ProcessRunner:
             raise
         return self._result(exited, streams, timed_out, bool(open_ends), time.monotonic() - began)
 
-    async def kill(self, *, keep_services: bool = False, seconds: float = 2.0) -> list[int]:
-        """Kill all that is left of the attempt; return the pids that could not be killed."""
-        return await self.tree.kill(keep_services=keep_services, seconds=seconds)
+    async def kill(
+        self, *, keep_services: bool = False, spare: Collection[int] = (), seconds: float = 2.0
+    ) -> list[int]:
+        """Kill all that is left of the attempt (see `ProcessTree.kill`); return what could not be killed."""
+        return await self.tree.kill(keep_services=keep_services, spare=spare, seconds=seconds)
 
     async def close(self) -> list[int]:
         """Kill everything and let go of all pipes; return the pids that could not be killed."""
