@@ -1,0 +1,184 @@
+"""Reports rebuilt from a run directory: at session end and by the `report` verb alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..components.registry import Registry
+from ..contracts.metrics import MetricContract, MetricSpec
+from ..contracts.record import AttemptRecord
+from ..errors import AgentCompassError, ConfigError
+from ..metrics.report import build_report
+from ..metrics.tallies import Planned
+from ..redaction import plain
+from ..results.files import json_row, write_atomic
+from .junit import build_junit
+from .markdown import render_markdown
+from .summary import RequestResult, build_summary
+
+__all__ = ["RunReader", "collect_results", "infer_contract", "write_files", "write_reports"]
+
+Aggregate = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+class RunReader(Protocol):
+    """What reports need of a run directory (`results.rundir.RunDirectory`)."""
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+
+    def records(self, request: str | None = None) -> Iterable[AttemptRecord]:
+        """Return the records of one request or of all."""
+
+    def planned(self) -> Iterable[Planned]:
+        """Return the planned attempts (request, task id, attempt)."""
+
+    def read_run_info(self) -> Mapping[str, Any]:
+        """Return what run.json holds."""
+
+    def attempt_dir(self, request: str, task_id: str, n: int) -> Path:
+        """Return the directory of an attempt."""
+
+
+def write_reports(
+    rundir: RunReader, *, contracts: Mapping[str, MetricContract] | None = None, aggregate: Aggregate | None = None
+) -> list[Path]:
+    """Rebuild summary.json, summary.md and junit.xml of *rundir* from its records; return their paths.
+
+    See `collect_results` for *contracts* and *aggregate*. Raises ResultsError when a file cannot be written.
+    """
+    return write_files(rundir, collect_results(rundir, contracts=contracts, aggregate=aggregate))
+
+
+def collect_results(
+    rundir: RunReader, *, contracts: Mapping[str, MetricContract] | None = None, aggregate: Aggregate | None = None
+) -> list[RequestResult]:
+    """Return the requests of a run with their metric reports, in declared order.
+
+    *contracts* gives metric contracts by request; else that of the benchmark is taken, or, where it is not
+    known here, one inferred from the records. *aggregate* (request name, report) may replace figures of a
+    report (`Benchmark.aggregate_metrics`); what it leaves out stays.
+    """
+    infos = _infos(rundir.read_run_info())
+    records: dict[str, list[AttemptRecord]] = {}
+    plans: dict[str, list[Planned]] = {}
+    for record in rundir.records():
+        records.setdefault(record.request, []).append(record)
+    for planned in rundir.planned():
+        plans.setdefault(planned[0], []).append(planned)
+    names = dict.fromkeys([*infos, *plans, *records])
+    found = []
+    for name in names:
+        result = _result(rundir, name, infos.get(name, {}), records.get(name, []), plans.get(name, []), contracts or {})
+        report = (
+            result.report if aggregate is None else {**result.report, **plain(aggregate(name, dict(result.report)))}
+        )
+        found.append(RequestResult(name, report, result.records, result.planned, result.info, result.categories))
+    return found
+
+
+def write_files(rundir: RunReader, results: Sequence[RequestResult]) -> list[Path]:
+    """Write the report files of *results*, each whole or not at all, and return their paths."""
+    info = rundir.read_run_info()
+    summary = build_summary(info, results)
+
+    def record_path(request: str, task_id: str, attempt: int) -> str:
+        return str((rundir.attempt_dir(request, task_id, attempt) / "record.json").relative_to(rundir.path))
+
+    files = {
+        "summary.json": json_row(summary).encode("ascii") + b"\n",
+        "summary.md": render_markdown(summary).encode("utf-8", "backslashreplace"),
+        "junit.xml": build_junit(info, results, record_path),
+    }
+    for name, content in files.items():
+        write_atomic(rundir.path / name, content)
+    return [rundir.path / name for name in files]
+
+
+def infer_contract(records: Iterable[AttemptRecord]) -> MetricContract:
+    """Return a contract that fits *records* whose benchmark is not known here.
+
+    Primary is `correct`, else the first metric by name that equals the score wherever there is one.
+    """
+    metrics: dict[str, MetricSpec] = {}
+    differs: set[str] = set()
+    for record in records:
+        for name, value in record.metrics.items():
+            binary = isinstance(value, bool) and metrics.get(name, MetricSpec("binary")).kind == "binary"
+            metrics[name] = MetricSpec("binary" if binary else "scalar")
+            if record.score is not None and float(value) != record.score:
+                differs.add(name)
+    candidates = sorted(set(metrics) - differs) or sorted(metrics)
+    primary = "correct" if "correct" in metrics or not candidates else candidates[0]
+    kind = metrics.get(primary, MetricSpec("binary")).kind
+    return MetricContract({**metrics, primary: MetricSpec(kind, primary=True)}, open_scalars=True)
+
+
+def _result(
+    rundir: RunReader,
+    name: str,
+    info: Mapping[str, Any],
+    records: Sequence[AttemptRecord],
+    planned: Sequence[Planned],
+    contracts: Mapping[str, MetricContract],
+) -> RequestResult:
+    attempts = _section(_section(info, "execution"), "attempts")
+    benchmark = _section(info, "benchmark")
+    categories, defined = _tasks(rundir, name)
+    report = build_report(
+        records,
+        planned,
+        contracts.get(name) or _contract(benchmark.get("id"), records),
+        k=max([attempts.get("k", 1), *(number for _, _, number in planned), *(record.attempt for record in records)]),
+        strategy=attempts.get("strategy", "avg"),
+        aggregation_mode=benchmark.get("aggregation_mode", "micro_weighted"),
+        category_hierarchy=benchmark.get("category_hierarchy"),
+        categories=categories,
+        defined_tasks=defined,
+        request=name,
+    )
+    return RequestResult(name, report, records, planned, info, categories)
+
+
+def _contract(benchmark: object, records: Sequence[AttemptRecord]) -> MetricContract:
+    registry = Registry()
+    try:
+        registry.load_entry_points()
+        found = registry.get("benchmark", str(benchmark)).metric_contract
+    except ConfigError:
+        return infer_contract(records)
+    return found if isinstance(found, MetricContract) else infer_contract(records)
+
+
+def _tasks(rundir: RunReader, name: str) -> tuple[dict[str, str], int | None]:
+    """Return the categories of the selected tasks and how many the suite defines, where that is stored."""
+    read = getattr(rundir, "read_tasks", None)
+    if read is None:
+        return {}, None
+    try:
+        loaded = read(name)
+    except (AgentCompassError, FileNotFoundError):
+        return {}, None  # reports are made from records alone; the tasks only add what those cannot know
+    defined = loaded.extra.get("defined_tasks")
+    return {task.task_id: task.category for task in loaded.tasks}, defined if isinstance(defined, int) else None
+
+
+def _infos(run_info: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the redacted requests of run.json by name, whether stored as a list or as a mapping."""
+    stored = run_info.get("requests") or {}
+    if isinstance(stored, Mapping):
+        return {str(name): info for name, info in stored.items() if isinstance(info, Mapping)}
+    named = [
+        (info.get("name") or _section(info, "metadata").get("name"), info)
+        for info in stored
+        if isinstance(info, Mapping)
+    ]
+    return {str(name): info for name, info in named if name}
+
+
+def _section(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = info.get(name)
+    return value if isinstance(value, Mapping) else {}
