@@ -1,0 +1,78 @@
+"""Process options: what belongs to the whole run and not to a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ..components.shape import validate
+from ..components.yaml_file import Map, where
+from ..contracts.environment import Strict
+from .layers import leaves
+
+__all__ = ["OPTION_KEYS", "RuntimeOptions", "make_options"]
+
+_Limit = Annotated[int, Field(ge=0)]
+_Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Options(Strict):
+    results_dir: str | None = None
+    deadline_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    cleanup_grace_seconds: float = Field(default=30.0, ge=0, allow_inf_nan=False)
+    provider_limits: dict[str, _Limit] = Field(default_factory=dict)
+    model_limits: dict[str, _Limit] = Field(default_factory=dict)
+    open_rates: dict[str, _Rate] = Field(default_factory=dict)
+    progress: Literal["auto", "on", "off"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    task_concurrency: int | None = Field(default=None, ge=0)
+
+
+#: Keys of a `runtime` section (`task_concurrency` has its own places).
+OPTION_KEYS = tuple(name for name in _Options.model_fields if name != "task_concurrency")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """Options of the process. Times are seconds; a limit or rate of 0 is switched off.
+
+    *provider_limits* are attempts in flight per environment id, *model_limits* per endpoint,
+    *open_rates* sandboxes opened per second and environment id. *task_concurrency* is the number of
+    attempts in flight in the whole run (`None`: not set). *provenance* tells where each set value came from.
+    """
+
+    results_dir: Path
+    deadline_seconds: float | None = None
+    cleanup_grace_seconds: float = 30.0
+    provider_limits: Mapping[str, int] = field(default_factory=dict)
+    model_limits: Mapping[str, int] = field(default_factory=dict)
+    open_rates: Mapping[str, float] = field(default_factory=dict)
+    progress: str = "auto"
+    log_level: str = "warning"
+    task_concurrency: int | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+
+def make_options(tree: Map, bases: Mapping[str, Path], default_results: Path) -> RuntimeOptions:
+    """Return the options of a merged `runtime` tree; a relative results folder stands beside where it was written."""
+    options = validate(_Options, tree, "runtime")
+    results = default_results
+    if options.results_dir is not None:
+        base = bases.get(getattr(tree["results_dir"], "source", ""), Path())
+        results = base / options.results_dir
+    return RuntimeOptions(
+        results_dir=results,
+        deadline_seconds=options.deadline_seconds,
+        cleanup_grace_seconds=options.cleanup_grace_seconds,
+        provider_limits=options.provider_limits,
+        model_limits=options.model_limits,
+        open_rates=options.open_rates,
+        progress=options.progress,
+        log_level=options.log_level,
+        task_concurrency=options.task_concurrency,
+        provenance={".".join(path): where(node, tree.source) for path, node in leaves(tree) if path},
+    )
