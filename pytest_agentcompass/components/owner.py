@@ -71,7 +71,18 @@ def owner_alive(pid: int, start: str | None = None, boot: str | None = None, hos
     if pid <= 0:
         return False
     now = process_start_time(pid)
-    return bool(now) and (not start or start == now)
+    return (not start or start == now) if now else _hidden(pid)
+
+
+def _hidden(pid: int) -> bool:
+    """Whether *pid* is another user's process that this one may not look at (`hidepid`)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _output(*command: str) -> str:

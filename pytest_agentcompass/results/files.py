@@ -1,0 +1,159 @@
+"""Files that are whole or not there: atomic writes, guarded reads, locks between processes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..errors import ResultsError
+
+__all__ = [
+    "json_bytes",
+    "json_row",
+    "keep_copy",
+    "locked",
+    "parse_json",
+    "read_bytes",
+    "remove_temporary",
+    "write_atomic",
+]
+
+_READ_CAP = 1 << 30  # bytes; a file of ours is never near this
+_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{12}\.tmp")
+_row = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+_readable = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def json_row(value: Any) -> str:
+    """Return *value* as one line of strict ASCII JSON; lone surrogates survive as escapes."""
+    return _row(value)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return *value* as one line of strict UTF-8 JSON with its newline; *value* holds valid text only."""
+    return _readable(value).encode("utf-8") + b"\n"
+
+
+def parse_json(raw: bytes | str) -> Any:
+    """Return the value of strict JSON; ValueError for anything else, NaN, infinities and overflow included."""
+    try:
+        text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse(token: str) -> NoReturn:
+    raise ValueError(f"{token} is not JSON")
+
+
+def _finite(token: str) -> float:
+    value = float(token)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{token} is too large for a number")
+    return value
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write *path* so that it holds all of *content* or what it held before, also after a crash.
+
+    Missing parents are made. ResultsError, naming path and cause, when it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        try:
+            _write_synced(temporary, content)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_synced(temporary, content)
+        os.replace(temporary, path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ResultsError(f"{path}: cannot be written: {error.strerror or error}", path=str(path)) from error
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with open(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    """Make a rename in *path* survive a power cut, where the file system can."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass  # some network and FUSE file systems refuse to sync a directory
+    finally:
+        os.close(handle)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what the regular file *path* holds.
+
+    FileNotFoundError when there is none; ValueError for what is no plain file (a link, a pipe that
+    would block the reader) or is impossibly large; other OSErrors as they come.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        if path.is_symlink():
+            raise ValueError("is a link") from error
+        raise
+    with open(handle, "rb") as file:
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode) or state.st_size > _READ_CAP:
+            raise ValueError("is not a plain file" if state.st_size <= _READ_CAP else "is too large")
+        return file.read()
+
+
+def keep_copy(path: Path, folder: Path) -> Path | None:
+    """Keep what *path* holds now as `<folder>/<n>.json`, the lowest free n; None when *path* is gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        kept = folder / f"{number}.json"
+        try:
+            os.link(path, kept, follow_symlinks=False)
+            return kept
+        except FileExistsError:
+            number += 1
+        except FileNotFoundError:
+            return None
+        except OSError:  # a file system without hard links
+            try:
+                write_atomic(kept, read_bytes(path))
+            except ValueError:
+                return None  # a link or a pipe holds nothing to keep
+            return kept
+
+
+def remove_temporary(folder: Path) -> None:
+    """Remove what a killed writer left in *folder*; only for whoever has it for itself."""
+    for entry in os.scandir(folder):
+        if _TEMPORARY.fullmatch(entry.name):
+            Path(entry.path).unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the exclusive lock of the file *path*, waiting for it; made when missing, never removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)  # also gives the lock up
