@@ -49,7 +49,7 @@ _EXPORTS = {
         "SetupError",
         "TaskLoadError",
     ],
-    "execution.scripts": ["build_run_request", "run_evaluation"],
+    "scripts": ["build_run_request", "run_evaluation"],
 }
 _WHERE = {name: module for module, names in _EXPORTS.items() for name in names}
 

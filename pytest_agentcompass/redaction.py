@@ -18,13 +18,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-__all__ = ["MASK", "add_secret", "clean_text", "known_secrets", "plain", "scrub", "secrets_from_environment"]
+__all__ = [
+    "MASK",
+    "add_secret",
+    "clean_text",
+    "known_secrets",
+    "plain",
+    "scrub",
+    "scrub_bytes",
+    "secrets_from_environment",
+]
 
 MASK = "[redacted]"
 _MIN_LENGTH = 6
 _SECRET_NAME = re.compile(r"(API_?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|PRIVATE_KEY)", re.IGNORECASE)
 _values: set[str] = set()
 _pattern: re.Pattern[str] | None = None
+_bytes_pattern: re.Pattern[bytes] | None = None
 
 
 def _forms(value: str) -> Iterable[str]:
@@ -45,11 +55,15 @@ def _forms(value: str) -> Iterable[str]:
 
 def add_secret(value: str | None) -> None:
     """Mask *value* in every text from now on; values under six characters are ignored."""
-    global _pattern
+    global _pattern, _bytes_pattern
     if value and len(value) >= _MIN_LENGTH and value not in _values:
         _values.add(value)
         forms = {form for item in _values for form in _forms(item)}
-        _pattern = re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
+        longest_first = sorted(forms, key=len, reverse=True)
+        _pattern = re.compile("|".join(map(re.escape, longest_first)))
+        _bytes_pattern = re.compile(
+            b"|".join(re.escape(form.encode("utf-8", "surrogatepass")) for form in longest_first)
+        )
 
 
 def known_secrets() -> frozenset[str]:
@@ -67,6 +81,11 @@ def secrets_from_environment(environ: Mapping[str, str] | None = None) -> None:
 def scrub(text: str) -> str:
     """Return *text* with every known secret value replaced by `MASK`."""
     return text if _pattern is None else _pattern.sub(MASK, text)
+
+
+def scrub_bytes(content: bytes) -> bytes:
+    """Return *content* with every known secret value replaced by `MASK`."""
+    return content if _bytes_pattern is None else _bytes_pattern.sub(MASK.encode(), content)
 
 
 def clean_text(text: str) -> str:
@@ -91,7 +110,9 @@ def plain(value: Any) -> Any:
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if kind is dict:
-        return {clean_text(key) if type(key) is str else clean_text(str(key)): plain(item) for key, item in value.items()}
+        return {
+            clean_text(key) if type(key) is str else clean_text(str(key)): plain(item) for key, item in value.items()
+        }
     if kind is list or kind is tuple:
         return [plain(item) for item in value]
     return _plain_rest(value)

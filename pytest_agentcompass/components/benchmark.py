@@ -40,7 +40,9 @@ class BaseBenchmark(abc.ABC):
 
     def params(self, req: RunRequest) -> Any:
         """Return the request's benchmark params, validated."""
-        return self.params_model.model_validate(req.benchmark.params) if self.params_model else dict(req.benchmark.params)
+        return (
+            self.params_model.model_validate(req.benchmark.params) if self.params_model else dict(req.benchmark.params)
+        )
 
     @abc.abstractmethod
     def load_tasks(self, req: RunRequest) -> list[TaskSpec | TaskProblem]:
@@ -77,7 +79,12 @@ class BaseBenchmark(abc.ABC):
         """Make the sandbox ready and return what the agent is given."""
 
     async def next_step(
-        self, task: TaskSpec, prepared: PreparedTask, result: RunResult, req: RunRequest, plan: ExecutionPlan,
+        self,
+        task: TaskSpec,
+        prepared: PreparedTask,
+        result: RunResult,
+        req: RunRequest,
+        plan: ExecutionPlan,
         env: EnvironmentSession | None,
     ) -> PreparedTask | None:
         """Grade a finished step of a task with several, and prepare the next; None when there is no more.
@@ -87,14 +94,24 @@ class BaseBenchmark(abc.ABC):
         return None
 
     async def collect_artifacts(
-        self, task: TaskSpec, prepared: PreparedTask, result: RunResult, req: RunRequest, plan: ExecutionPlan,
+        self,
+        task: TaskSpec,
+        prepared: PreparedTask,
+        result: RunResult,
+        req: RunRequest,
+        plan: ExecutionPlan,
         env: EnvironmentSession,
     ) -> None:
         """Take more out of the sandbox than the plan's artifacts (a diff, say); put it into *result*."""
 
     @abc.abstractmethod
     async def evaluate(
-        self, task: TaskSpec, prepared: PreparedTask, result: RunResult, req: RunRequest, plan: ExecutionPlan,
+        self,
+        task: TaskSpec,
+        prepared: PreparedTask,
+        result: RunResult,
+        req: RunRequest,
+        plan: ExecutionPlan,
         env: EnvironmentSession | None = None,
     ) -> RunResult:
         """Grade what the agent left and return *result* with its metrics.
@@ -119,7 +136,11 @@ class HarnessFreeBenchmark(BaseBenchmark):
 
     @abc.abstractmethod
     async def run_task(
-        self, task: TaskSpec, prepared: PreparedTask, req: RunRequest, plan: ExecutionPlan,
+        self,
+        task: TaskSpec,
+        prepared: PreparedTask,
+        req: RunRequest,
+        plan: ExecutionPlan,
         env: EnvironmentSession | None = None,
     ) -> RunResult:
         """Make the run that a harness would make."""

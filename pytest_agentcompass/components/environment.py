@@ -155,7 +155,9 @@ class BaseEnvironment(abc.ABC):
             policy = getattr(environment, f"{phase}_network_policy")
             if policy is not None and policy.mode not in self.supported_network_modes:
                 modes = ", ".join(sorted(mode.value for mode in self.supported_network_modes))
-                problems.append(f"environment {self.id!r} cannot enforce the {phase} network policy {policy} (it can: {modes})")
+                problems.append(
+                    f"environment {self.id!r} cannot enforce the {phase} network policy {policy} (it can: {modes})"
+                )
         if not self.supports_images and (environment.image or environment.build or environment.compose):
             problems.append(f"environment {self.id!r} has no images; the task asks for one")
         return problems
@@ -166,6 +168,13 @@ class BaseEnvironment(abc.ABC):
         return [
             f"{name} is not enforced by environment {self.id!r}" for name in sorted(wanted - self.supported_resources)
         ]
+
+    def sweep(self) -> list[str]:
+        """Remove what dead owners left, on this machine, and return one line for each thing removed."""
+        return []
+
+    def remove_run(self, run_id: str, owner: int | None = None) -> None:
+        """Remove every sandbox of a run (of the process *owner*) at once; sync, within five seconds."""
 
     async def preflight(self, req: RunRequest) -> str | None:
         """Return why no sandbox could be opened now (engine gone, extra missing), or None."""

@@ -26,6 +26,8 @@ class BaseHarness(abc.ABC):
     version: ClassVar[str] = "1"
     params_model: ClassVar[type[BaseModel] | None] = None
     needs_model: ClassVar[bool] = False
+    #: whether the agent itself calls the model out of the sandbox (its run policy must then let it)
+    calls_model_from_sandbox: ClassVar[bool] = False
 
     def params(self, req: RunRequest) -> Any:
         """Return the request's harness params, validated."""

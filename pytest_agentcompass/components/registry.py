@@ -58,7 +58,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._entries: dict[str, dict[str, tuple[Any, str]]] = {
-            kind: {id: (target, "pytest-agentcompass") for id, target in items.items()} for kind, items in _BUILTINS.items()
+            kind: {id: (target, "pytest-agentcompass") for id, target in items.items()}
+            for kind, items in _BUILTINS.items()
         }
         self._instances: dict[tuple[str, str], Any] = {}
 
@@ -108,6 +109,10 @@ class Registry:
         if key not in self._instances:
             self._instances[key] = self.get(kind, id)()
         return self._instances[key]
+
+    def is_loaded(self, kind: str, id: str) -> bool:
+        """Whether the component was made in this process."""
+        return (kind, id) in self._instances
 
     def all(self, kind: str) -> Iterator[tuple[str, Any]]:
         """Yield id and instance of every component of *kind*, in registry order."""

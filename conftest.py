@@ -1,0 +1,3 @@
+"""Shared by all tests of the project."""
+
+pytest_plugins = ["pytester"]

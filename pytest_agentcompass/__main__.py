@@ -1,0 +1,6 @@
+"""`python -m pytest_agentcompass`."""
+
+from .cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

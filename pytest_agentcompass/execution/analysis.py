@@ -1,0 +1,29 @@
+"""Analyzers run after evaluation; they never change a score."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from ..components.calls import call
+
+if TYPE_CHECKING:
+    from ..components.registry import Registry
+    from ..contracts.outcome import RunResult
+    from ..contracts.request import RunRequest
+    from ..contracts.task import TaskSpec
+
+__all__ = ["analyze"]
+
+
+async def analyze(registry: Registry, task: TaskSpec, result: RunResult, request: RunRequest) -> None:
+    """Let every analyzer that applies look at a copy of *result*; a failing one is recorded apart."""
+    if not request.execution.enable_analysis:
+        return
+    for id, analyzer in registry.all("analyzer"):
+        view = copy.deepcopy(result)
+        try:
+            if analyzer.applies(task, view, request):
+                result.telemetry.setdefault("analysis", {})[id] = await call(analyzer.analyze, task, view, request)
+        except Exception as error:  # an extension's fault must not cost a finished attempt
+            result.note("analyze", "analyzer_failed", f"analyzer {id!r}: {type(error).__name__}: {error}", "info")

@@ -1,0 +1,111 @@
+"""Many attempts at once in one process: the concurrent engine.
+
+Order is priority: work is taken from the front of the declared order whenever a slot is free, and each
+attempt is handed on as it finishes. Attempts of one task run one after another where the strategy asks
+for it; the rest of a satisfied task is skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..contracts.outcome import FailureMode
+from ..errors import AttemptSkipped
+from .attempt import Attempt
+from .reuse import take_over
+
+if TYPE_CHECKING:
+    from ..contracts.record import AttemptRecord
+    from ..contracts.task import TaskSpec
+    from .run import RequestContext, RunContext
+
+__all__ = ["Engine", "Job"]
+
+
+@dataclass(slots=True)
+class Job:
+    """One attempt to make; *payload* is the caller's."""
+
+    context: RequestContext
+    task: TaskSpec
+    number: int
+    payload: Any = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The task that the job belongs to."""
+        return self.context.request.name, self.task.task_id
+
+
+@dataclass(slots=True)
+class Engine:
+    """Runs jobs with at most *slots* attempts in flight and hands each finished one to *on_done*."""
+
+    run: RunContext
+    slots: int
+    on_done: Callable[[Job, Attempt], None]
+    active: dict[int, Attempt] = field(default_factory=dict)
+    _stopping: bool = False
+
+    async def run_jobs(self, jobs: Sequence[Job]) -> None:
+        """Make all attempts of *jobs*; cancelling this coroutine cancels and releases what is in flight."""
+        chains = self._chains(jobs)
+        free = asyncio.Semaphore(self.slots)
+        async with asyncio.TaskGroup() as group:
+            for chain in chains:
+                await free.acquire()
+                if self._stopping:
+                    free.release()
+                    break
+                task = group.create_task(self._run_chain(chain))
+                task.add_done_callback(lambda _: free.release())
+
+    def stop(self) -> None:
+        """Take no new work."""
+        self._stopping = True
+
+    def _chains(self, jobs: Sequence[Job]) -> list[list[Job]]:
+        """Group the jobs that must run one after another; all others stand alone."""
+        chains: list[list[Job]] = []
+        open_chains: dict[tuple[str, str], list[Job]] = {}
+        for job in jobs:
+            if not job.context.strategy.sequential:
+                chains.append([job])
+            elif job.key in open_chains:
+                open_chains[job.key].append(job)
+            else:
+                open_chains[job.key] = [job]
+                chains.append(open_chains[job.key])
+        return chains
+
+    async def _run_chain(self, chain: list[Job]) -> None:
+        records: list[AttemptRecord] = []
+        for job in chain:
+            if self._stopping:
+                return
+            attempt = Attempt(self.run, job.context, job.task, job.number)
+            if len(chain) > 1 and job.context.strategy.satisfied(records):
+                skip(attempt)
+            elif not await take_over(attempt):
+                attempt = await self._make(attempt)
+            if attempt.record is not None:
+                records.append(attempt.record)
+            self.on_done(job, attempt)
+
+    async def _make(self, attempt: Attempt) -> Attempt:
+        key = id(attempt)
+        self.active[key] = attempt
+        try:
+            return await attempt.execute()
+        finally:
+            del self.active[key]
+
+
+def skip(attempt: Attempt) -> None:
+    """Record that the attempt is not needed: the task's strategy is satisfied."""
+    reason = "the task was solved by an earlier attempt (strategy pass)"
+    attempt.stop(AttemptSkipped(reason, FailureMode.STRATEGY_SATISFIED.value), "plan")
+    attempt.finish()

@@ -1,0 +1,72 @@
+"""Loading a request's tasks, once, with the checks that need no sandbox (the preflight)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..components.calls import call
+from ..contracts.task import TaskProblem, TaskSpec
+from ..errors import ConfigError, TaskLoadError
+from ..planning.preflight import static_problems
+from .run import RequestContext
+
+if TYPE_CHECKING:
+    from ..components.registry import Registry
+    from ..contracts.request import RunRequest
+
+__all__ = ["load_tasks"]
+
+
+async def load_tasks(request: RunRequest, registry: Registry) -> tuple[list[TaskSpec], list[TaskProblem]]:
+    """Return the selected tasks of *request* in order, and the tasks that cannot be used.
+
+    Raises ConfigError or TaskLoadError when the request as a whole cannot run.
+    """
+    context = RequestContext.make(request, registry)
+    if context.harness is None and not context.benchmark.harness_free:
+        raise ConfigError(f"benchmark {request.benchmark.id!r} needs a harness: harness=ID")
+    loaded = await call(context.benchmark.load_tasks, request)
+    problems = [item for item in loaded if isinstance(item, TaskProblem)]
+    good = [item for item in loaded if isinstance(item, TaskSpec)]
+    good, refused = _usable(good)
+    tasks = await call(context.benchmark.select_tasks, good, _without(request, problems))
+    if request.benchmark.sample_ids is not None:
+        wanted = set(request.benchmark.sample_ids)
+        problems = [item for item in problems if item.task_id in wanted]
+    faults = static_problems(request, tasks, registry)
+    if faults:
+        raise TaskLoadError("; ".join(faults))
+    return tasks, [*problems, *refused]
+
+
+def _without(request: RunRequest, problems: list[TaskProblem]) -> RunRequest:
+    """Return *request* without the sample ids of broken tasks: those are reported as broken, not as unknown."""
+    if request.benchmark.sample_ids is None:
+        return request
+    broken = {item.task_id for item in problems}
+    left = tuple(sample for sample in request.benchmark.sample_ids if sample not in broken)
+    return request.model_copy(update={"benchmark": request.benchmark.model_copy(update={"sample_ids": left})})
+
+
+def _usable(tasks: list[TaskSpec]) -> tuple[list[TaskSpec], list[TaskProblem]]:
+    """Refuse ids that nothing can carry: empty, blank, with NUL or lone surrogates."""
+    good, refused = [], []
+    for task in tasks:
+        reason = _refusal(task.task_id)
+        if reason:
+            refused.append(TaskProblem(repr(task.task_id), f"{task.source or 'a task'}: {reason}", task.source))
+        else:
+            good.append(task)
+    return good, refused
+
+
+def _refusal(task_id: object) -> str | None:
+    if not isinstance(task_id, str) or not task_id.strip():
+        return f"the id is {task_id!r}; it must be a text that is not blank"
+    if "\0" in task_id:
+        return f"the id {task_id!r} holds a NUL character, which no process can take"
+    try:
+        task_id.encode()
+    except UnicodeEncodeError:
+        return f"the id {task_id!r} holds a lone surrogate, which is no valid text"
+    return None

@@ -1,0 +1,80 @@
+"""What all attempts of a run share, and what all attempts of a request share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..components.owner import boot_id, process_start_time
+from ..planning.planner import Planner
+
+if TYPE_CHECKING:
+    from ..components.benchmark import BaseBenchmark
+    from ..components.environment import BaseEnvironment
+    from ..components.harness import BaseHarness
+    from ..components.registry import Registry
+    from ..config.resolve import RuntimeOptions
+    from ..contracts.record import AttemptRecord
+    from ..contracts.request import RunRequest
+    from ..results.events import EventLog
+    from ..results.rundir import RunDirectory
+
+__all__ = ["RequestContext", "RunContext"]
+
+
+@dataclass(slots=True)
+class RunContext:
+    """One run: its directory, its components, its options, and who listens to its attempts."""
+
+    run_id: str
+    directory: RunDirectory
+    events: EventLog
+    registry: Registry
+    options: RuntimeOptions
+    resumed: bool = False
+    resume_anyway: bool = False
+    planner: Planner = None  # type: ignore[assignment]
+    on_finished: list[Callable[[AttemptRecord], None]] = field(default_factory=list)
+    _requests: dict[str, RequestContext] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.planner = Planner(self.registry)
+
+    def labels(self) -> dict[str, str]:
+        """Return the marks that everything opened by this process carries."""
+        return {
+            "agentcompass.run": self.run_id,
+            "agentcompass.owner_pid": str(os.getpid()),
+            "agentcompass.owner_start": str(process_start_time(os.getpid()) or ""),
+            "agentcompass.boot_id": boot_id(),
+        }
+
+    def request(self, request: RunRequest) -> RequestContext:
+        """Return the shared context of *request*."""
+        if request.name not in self._requests:
+            self._requests[request.name] = RequestContext.make(request, self.registry)
+        return self._requests[request.name]
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """A request with the components that it names."""
+
+    request: RunRequest
+    benchmark: BaseBenchmark
+    harness: BaseHarness | None
+    environment: BaseEnvironment
+    strategy: Any
+
+    @classmethod
+    def make(cls, request: RunRequest, registry: Registry) -> RequestContext:
+        """Look the components up; ConfigError for an unknown id."""
+        return cls(
+            request=request,
+            benchmark=registry.make("benchmark", request.benchmark.id),
+            harness=None if request.harness.id == "none" else registry.make("harness", request.harness.id),
+            environment=registry.make("environment", request.environment.id),
+            strategy=registry.make("strategy", request.execution.attempts.strategy),
+        )

@@ -1,0 +1,210 @@
+"""Running an item of ours: phases, retries in a fresh environment, and what the reports say."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Literal
+
+import pytest
+from _pytest.runner import call_and_report  # the phase runner that pytest-rerunfailures uses as well
+
+from ..contracts.outcome import Status
+from ..contracts.record import AttemptRecord
+from ..errors import AttemptSkipped
+from ..execution.attempt import Attempt, AttemptStopped
+from ..execution.engine import skip
+from ..execution.reuse import take_over
+from ..redaction import clean_text, plain
+from ..reports.attempt_text import failure_text, reason
+from .handle import AttemptNotPassed
+from .nodes import AttemptItem
+from .state import ATTEMPT, case_of, run_of
+
+__all__: list[str] = []
+
+When = Literal["setup", "call", "teardown"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run an attempt: all its tries, one verdict."""
+    if not isinstance(item, AttemptItem):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    try:
+        _tries(item, nextitem)
+    finally:
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _settled(item: AttemptItem) -> bool:
+    """Whether the attempt has its record already: made by the engine, taken over, or not needed."""
+    run = run_of(item.config)
+    if ATTEMPT not in item.stash and run.context is not None:
+        context = run.context.request(item.request_node.request)
+        if not run.context.resumed and not context.strategy.sequential:
+            return False
+        attempt = run.make_attempt(item)
+        earlier = run.earlier_records(item) if context.strategy.sequential and item.number > 1 else []
+        if earlier and context.strategy.satisfied(earlier):
+            skip(attempt)
+        elif not run.portal.call(take_over, attempt):
+            return False
+        item.stash[ATTEMPT] = attempt
+    attempt = item.stash.get(ATTEMPT, None)
+    return attempt is not None and attempt.record is not None
+
+
+def _tries(item: AttemptItem, nextitem: pytest.Item | None) -> None:
+    if _settled(item):
+        item.fixturenames = []
+    while True:
+        reports = _phases(item)
+        attempt = item.stash.get(ATTEMPT, None)
+        again = _clone(item) if attempt is not None and attempt.retry_wait is not None else None
+        teardown = call_and_report(item, "teardown", log=False, nextitem=again or nextitem)
+        _after(item)
+        for report in reports:
+            if again is not None and report.failed:
+                report.outcome = "rerun"  # type: ignore[assignment]
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logreport(report=teardown)
+        if again is None:
+            return
+        assert attempt is not None
+        again.stash[ATTEMPT] = run_of(item.config).portal.call(attempt.next_try)
+        item = again
+
+
+def _phases(item: AttemptItem) -> list[pytest.TestReport]:
+    """Run set-up and call; an interrupt is noted on the attempt's record before it goes on."""
+    try:
+        reports = [call_and_report(item, "setup", log=False)]
+        if (
+            reports[0].passed
+            and not item.config.getoption("setuponly", False)
+            and not item.config.getoption("setupplan", False)
+        ):
+            reports.append(call_and_report(item, "call", log=False))
+    except BaseException as interrupt:
+        _interrupted(item, interrupt)
+        raise
+    return reports
+
+
+def _interrupted(item: pytest.Item, interrupt: BaseException) -> None:
+    attempt = item.stash.get(ATTEMPT, None)
+    if attempt is not None and attempt.record is None:
+        attempt.stop(KeyboardInterrupt())
+        attempt.finish()
+
+
+def _after(item: pytest.Item) -> None:
+    """Release what no fixture released (a sandbox of the evaluation, an overridden fixture's leftovers)."""
+    attempt = item.stash.get(ATTEMPT, None)
+    if attempt is not None:
+        run_of(item.config).portal.call(attempt.release)
+
+
+def _clone(item: AttemptItem) -> AttemptItem:
+    """Return a fresh node for the next try, with everything that plugins may have put on the old one."""
+    again = AttemptItem.make(item.parent, item.request_node, item.number)  # type: ignore[arg-type]
+    again.own_markers[:] = item.own_markers
+    again.user_properties = item.user_properties
+    for name, value in vars(item).items():
+        vars(again).setdefault(name, value)
+    return again
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Make the report say what the record says, in plain data that any wire can carry."""
+    report = yield
+    if case_of(item) is not None:
+        attempt = item.stash.get(ATTEMPT, None)
+        if attempt is not None and call.when != "teardown":
+            if isinstance(item, AttemptItem):
+                _shape(item, attempt, report, call)
+            else:
+                _shape_own(attempt, report, call)
+        _clean(report)
+    return report
+
+
+def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call: pytest.CallInfo[Any]) -> None:
+    error = call.excinfo.value if call.excinfo else None
+    if error is None and call.when == "setup":
+        return
+    if error is not None and not isinstance(error, AttemptStopped | AttemptNotPassed) and attempt.record is None:
+        if isinstance(error, pytest.skip.Exception):
+            attempt.stop(AttemptSkipped(str(error), "strategy_satisfied"))
+        else:
+            attempt.stop(error)
+    record = attempt.conclude()
+    _properties(attempt, record, report)
+    outcome = record.outcome
+    report.outcome = {"passed": "passed", "skipped": "skipped"}.get(outcome, "failed")  # type: ignore[assignment]
+    if outcome == "passed":
+        report.longrepr = None
+    elif outcome == "skipped":
+        report.longrepr = (str(item.path), 1, f"Skipped: {reason(record)}")
+    else:
+        path = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
+        report.longrepr = failure_text(record, path)
+        if outcome == "error":
+            report.when = "setup"  # an infrastructure error is an error in every report, not a failure
+
+
+def _shape_own(attempt: Attempt, report: pytest.TestReport, call: pytest.CallInfo[Any]) -> None:
+    """A test of the user's own: pytest's outcome stands; without `evaluate()` it is the verdict too."""
+    if call.when == "setup" and call.excinfo is None:
+        return
+    error = call.excinfo.value if call.excinfo else None
+    if attempt.record is None:
+        if isinstance(error, pytest.skip.Exception):
+            attempt.stop(AttemptSkipped(str(error), "strategy_satisfied"))
+        elif call.when == "setup" and error is not None and not isinstance(error, AttemptStopped):
+            attempt.stop(error)
+        elif not attempt.evaluated and attempt.status is None:
+            contract = attempt.context.benchmark.metric_contract
+            attempt.result.metrics = {contract.primary: report.passed}
+            attempt.evaluated = True
+        record = attempt.finish()
+    record = attempt.finish()
+    _properties(attempt, record, report)
+    if isinstance(error, AttemptStopped):
+        path = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
+        report.longrepr = failure_text(record, path)
+        if record.status is Status.SKIPPED:
+            report.outcome = "skipped"
+            report.longrepr = (report.location[0], 1, f"Skipped: {reason(record)}")
+        else:
+            report.when = "setup"
+
+
+def _properties(attempt: Attempt, record: AttemptRecord, report: pytest.TestReport) -> None:
+    report.user_properties.extend(
+        [
+            ("agentcompass_outcome", record.outcome),
+            ("agentcompass_failure_mode", record.failure_mode.value),
+            ("agentcompass_score", "" if record.score is None else str(record.score)),
+        ]
+    )
+
+
+def _clean(report: pytest.TestReport) -> None:
+    """Turn everything that leaves this process into plain, valid, scrubbed data.
+
+    A Path, a str subclass or a lone surrogate in a report kills an xdist worker, and the test vanishes.
+    """
+    report.user_properties = [(clean_text(str(name)), plain(value)) for name, value in report.user_properties]
+    report.sections = [(clean_text(str(name)), clean_text(str(text))) for name, text in report.sections]
+    if isinstance(report.longrepr, str):
+        report.longrepr = clean_text(report.longrepr)
+    elif isinstance(report.longrepr, tuple):
+        report.longrepr = (clean_text(str(report.longrepr[0])), report.longrepr[1], clean_text(str(report.longrepr[2])))
+    elif report.longrepr is not None:
+        report.longrepr = clean_text(str(report.longrepr))

@@ -1,0 +1,145 @@
+"""The controller's view: which outcomes arrived, what is missing, the reports, the last screen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..errors import AgentCompassError
+from ..reports.text import problems, request_table, rerun_hint, results_lines
+from ..reports.write import collect_results, write_files
+
+if TYPE_CHECKING:
+    from ..reports.summary import RequestResult
+    from .session import AgentCompassRun
+
+__all__ = ["Reporting"]
+
+
+class Reporting:
+    """Compare what was planned with what arrived, write the reports, decide the exit status."""
+
+    def __init__(self, run: AgentCompassRun) -> None:
+        self.run = run
+        self.planned: Counter[str] = Counter()
+        self.done: Counter[str] = Counter()
+        self.results: list[RequestResult] = []
+        self.files: list[str] = []
+        self.lost: list[str] = []
+        self.duplicates: list[str] = []
+        self.failed_reports = ""
+
+    # -- what is planned and what arrives ------------------------------------------------------
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Remember the plan of a run without workers."""
+        if session.items:
+            self.planned = Counter(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        """Remember the plan of a run with workers."""
+        self.planned = Counter(ids)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count the outcomes that arrive; a crashed worker's report has no proper `when`."""
+        if report.outcome == "rerun":  # type: ignore[comparison-overlap]
+            return
+        if report.when == "teardown" or (report.failed and report.when not in ("setup", "call")):
+            self.done[report.nodeid] += 1
+            if report.when != "teardown":
+                self._crashed(report)
+
+    def _crashed(self, report: pytest.TestReport) -> None:
+        """Record an attempt whose worker died."""
+        from .crash import record_lost
+
+        if self.run.context is not None:
+            record_lost(self.run, report.nodeid, "its worker process died in the middle of the attempt")
+
+    # -- the end -------------------------------------------------------------------------------
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
+        """Write the reports and set the exit status; nothing raised here may reach pytest."""
+        if self.run.context is not None:
+            try:
+                self._finish(session, int(exitstatus))
+            except AgentCompassError as error:
+                self.failed_reports = error.message
+                session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+        return (yield)
+
+    def _finish(self, session: pytest.Session, status: int) -> None:
+        assert self.run.context is not None
+        self._guard(session, status)
+        self.run.write_run_info("interrupted" if status == pytest.ExitCode.INTERRUPTED else "finished")
+        self.results = collect_results(self.run.context.directory, aggregate=self._aggregate)
+        self.files = [path.name for path in write_files(self.run.context.directory, self.results)]
+        for result in self.results:
+            self.run.context.events.emit("request_finalized", request=result.name, status=result.report["status"])
+            self.run.config.hook.pytest_agentcompass_request_finalized(request=result.name, report=dict(result.report))
+        self.run.context.events.emit("run_finished", status=str(int(session.exitstatus)))
+
+    def _aggregate(self, name: str, report: dict[str, Any]) -> dict[str, Any]:
+        request = self.run.requests.get(name)
+        if request is None:
+            return report
+        benchmark = self.run.registry.make("benchmark", request.benchmark.id)
+        return benchmark.aggregate_metrics(report, request)  # type: ignore[no-any-return]
+
+    def _guard(self, session: pytest.Session, status: int) -> None:
+        """Fail the run when an outcome that was planned never arrived: it must not look green."""
+        self.duplicates = sorted(nodeid for nodeid, count in self.planned.items() if count > 1)
+        stopped = bool(session.shouldfail or session.shouldstop) or status == pytest.ExitCode.INTERRUPTED
+        if not stopped and not self.run.config.option.collectonly:
+            self.lost = sorted((self.planned - self.done).elements())
+        if (self.lost or self.duplicates) and status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    # -- the last screen -----------------------------------------------------------------------
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Show the table, what went wrong, where the results are and how to go on."""
+        if self.run.context is None:
+            return
+        write = terminalreporter.write_line
+        width = terminalreporter._tw.fullwidth
+        shown = [result for result in self.results if result.planned or result.records]
+        if shown or self.lost or self.failed_reports:
+            terminalreporter.section("agentcompass", sep="=")
+        if shown:
+            reports = [result.report for result in shown]
+            for line in request_table(reports, width):
+                write(line)
+            records = [record for result in shown for record in result.records]
+            planned = [item for result in shown for item in result.planned]
+            for line in problems(records, planned):
+                write(line, red=True)
+            for lines in self.run.config.hook.pytest_agentcompass_summary(reports=reports):
+                for line in lines or []:
+                    write(line)
+        for nodeid in self.lost[:20]:
+            write(f"LOST: {nodeid} was planned, but its outcome never arrived", red=True)
+        for nodeid in self.duplicates[:20]:
+            write(f"DUPLICATE: {nodeid} was collected more than once", red=True)
+        if self.failed_reports:
+            write(f"the reports could not be written: {self.failed_reports}", red=True)
+        if shown:
+            for line in results_lines(str(self.run.context.directory.path), self.files):
+                write(line)
+            hint = rerun_hint([result.report for result in shown], self.run.context.run_id)
+            if hint:
+                write(hint)
+            if any(record.outcome in ("failed", "error") for result in shown for record in result.records):
+                write("to run only what failed: the same command with --lf")
+
+    def pytest_report_header(self) -> list[str]:
+        """Name the run at the top."""
+        if self.run.context is None:
+            return []
+        return [f"agentcompass: run {self.run.context.run_id} in {self.run.context.directory.path}"]

@@ -1,0 +1,257 @@
+"""The active run in this process: what it was asked for, its directory, its loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .. import __version__
+from ..components.calls import shutdown_threads
+from ..components.registry import Registry
+from ..config.resolve import RunConfig, default_user_config, resolve_run
+from ..config.words import split_words
+from ..contracts.task import TaskProblem, TaskSpec
+from ..errors import AgentCompassError, ConfigError
+from ..execution.attempt import Attempt
+from ..execution.portal import Portal
+from ..execution.run import RunContext
+from ..redaction import secrets_from_environment
+from ..results.events import EventLog
+from ..results.rundir import RunDirectory
+from .options import SELECTED, option, setting_words
+from .state import RUN, case_of
+
+if TYPE_CHECKING:
+    from ..contracts.record import AttemptRecord
+    from ..contracts.request import RunRequest
+
+__all__ = ["AgentCompassRun", "activate", "resolve"]
+
+RESOLVED: pytest.StashKey[tuple[RunConfig, Registry]] = pytest.StashKey()
+
+
+def resolve(config: pytest.Config) -> tuple[RunConfig, Registry]:
+    """Resolve words and files to requests, once per process; ConfigError becomes a usage error."""
+    if RESOLVED not in config.stash:
+        registry = Registry()
+        try:
+            registry.load_entry_points()
+            config.hook.pytest_agentcompass_register(registry=registry)
+            files = [config.invocation_params.dir / name for name in option(config, "config") or []]
+            resolved = resolve_run(
+                words=split_words(setting_words(config)),
+                rootdir=config.rootpath,
+                config_files=files,
+                environ=os.environ,
+                registry=registry,
+                user_config=default_user_config(),
+                cwd=config.invocation_params.dir,
+            )
+        except AgentCompassError as error:
+            raise pytest.UsageError(error.message) from None
+        config.stash[RESOLVED] = resolved, registry
+    return config.stash[RESOLVED]
+
+
+def activate(config: pytest.Config) -> None:
+    """Register the parts of the plugin that an active run needs."""
+    from . import collection, fixtures, loop, protocol, reporting, signals, workers
+
+    secrets_from_environment()
+    config.option.continue_on_collection_errors = True
+    resolved, registry = resolve(config)
+    run = AgentCompassRun(config, resolved, registry)
+    config.stash[RUN] = run
+    manager = config.pluginmanager
+    for module in (fixtures, collection, protocol):
+        manager.register(module, f"agentcompass-{module.__name__.rpartition('.')[2]}")
+    manager.register(signals.Signals(run), "agentcompass-signals")
+    if not run.is_worker:
+        manager.register(reporting.Reporting(run), "agentcompass-reporting")
+    slots = resolved.options.task_concurrency
+    if slots is not None and slots != 1 and not run.is_worker:
+        manager.register(loop.EngineLoop(run, slots or 10_000), "agentcompass-loop")
+    if manager.hasplugin("xdist"):
+        manager.register(workers.WorkerHooks(run), "agentcompass-workers")
+
+
+class AgentCompassRun:
+    """State and services of the active run in this process (controller, worker, or the only one)."""
+
+    def __init__(self, config: pytest.Config, resolved: RunConfig, registry: Registry) -> None:
+        self.config = config
+        self.resolved = resolved
+        self.registry = registry
+        self.is_worker = hasattr(config, "workerinput")
+        self.collect_only = bool(config.option.collectonly)
+        self.portal = Portal(resolved.options.cleanup_grace_seconds)
+        self.context: RunContext | None = None
+        self.suites: dict[Path, list[Any]] = {}
+        self.requests: dict[str, RunRequest] = {}
+        self.notes: list[str] = []
+        self._tasks: dict[str, tuple[list[TaskSpec], list[TaskProblem]]] = {}
+        self._marks: set[str] = set()
+
+    # -- the run directory --------------------------------------------------------------------
+
+    def open_directory(self) -> None:
+        """Make the run directory (controller), or join it (worker)."""
+        if self.collect_only or self.context is not None:
+            return
+        if self.is_worker:
+            directory = RunDirectory.open(Path(self.config.workerinput["agentcompass_rundir"]))  # type: ignore[attr-defined]
+        else:
+            directory = self._create_directory()
+        events = EventLog(directory.path / "events.jsonl")
+        self.context = RunContext(
+            run_id=directory.path.name,
+            directory=directory,
+            events=events,
+            registry=self.registry,
+            options=self.resolved.options,
+        )
+        self.context.on_finished.append(
+            lambda record: self.config.hook.pytest_agentcompass_attempt_finished(record=record)
+        )
+        if not self.is_worker:
+            events.emit("run_started", run=directory.path.name, version=__version__)
+
+    def _create_directory(self) -> RunDirectory:
+        results = self.results_dir
+        request = self.resolved.request
+        run_name = (request.request.output.run_name if request else None) or "run"
+        run_id = option(self.config, "run_id") or (request.request.output.run_id if request else None)
+        try:
+            return RunDirectory.create(results, run_name, run_id)
+        except AgentCompassError as error:
+            raise pytest.UsageError(error.message) from None
+
+    @property
+    def results_dir(self) -> Path:
+        """Where run directories go."""
+        given = option(self.config, "results")
+        return self.config.invocation_params.dir / given if given else self.resolved.options.results_dir
+
+    # -- requests and tasks -------------------------------------------------------------------
+
+    def load_suite(self, path: Path) -> list[Any]:
+        """Return the requests (and problems) of a suite file, read once."""
+        if path not in self.suites:
+            self.suites[path] = self.resolved.load_suite(path)
+        return self.suites[path]
+
+    def tasks_of(self, request: RunRequest) -> tuple[list[TaskSpec], list[TaskProblem]]:
+        """Return the selected tasks and the problems of *request*: loaded once per run, whatever the number of workers."""
+        key = self.register_request(request)
+        if key not in self._tasks:
+            load: Callable[[], Any] = lambda: self._load(request)  # noqa: E731
+            if self.context is None:
+                self._tasks[key] = load()
+            else:
+                loaded = self.context.directory.load_tasks_once(key, load)
+                self._tasks[key] = loaded.tasks, loaded.problems
+            self.notes.extend(f"{task.task_id}: {note}" for task in self._tasks[key][0] for note in task.warnings)
+            if self.context is not None and not self.is_worker:
+                self.context.events.emit("tasks_loaded", request=key, count=len(self._tasks[key][0]))
+        return self._tasks[key]
+
+    def selection_below(self, nodeid: str) -> set[str] | None:
+        """Return the parts below *nodeid* of the node ids that were pasted; None where all of it is wanted."""
+        selected = self.config.stash.get(SELECTED, [])
+        if not selected or not nodeid.startswith("agentcompass::"):
+            return None
+        if any(nodeid == item or nodeid.startswith(item + "::") for item in selected):
+            return None
+        return {item.removeprefix(nodeid + "::") for item in selected if item.startswith(nodeid + "::")}
+
+    def register_request(self, request: RunRequest) -> str:
+        """Remember *request* under its name; two requests of one run need two names."""
+        known = self.requests.setdefault(request.name, request)
+        if known is not request and known != request:
+            raise ConfigError(
+                f"two requests are called {request.name!r}: one from {known.metadata.source}, "
+                f"one from {request.metadata.source}; give one another name"
+            )
+        return request.name
+
+    def _load(self, request: RunRequest) -> tuple[list[TaskSpec], list[TaskProblem]]:
+        from ..execution.loading import load_tasks
+
+        tasks, problems = self.portal.call(load_tasks, request, self.registry)
+        self.config.hook.pytest_agentcompass_select_tasks(request=request, tasks=tasks)
+        return tasks, problems
+
+    @property
+    def run_id(self) -> str:
+        """The run's id; empty before the run directory is made."""
+        return self.context.run_id if self.context else ""
+
+    def request_named(self, name: str) -> RunRequest | None:
+        """Return a request that only the workers collected."""
+        request = self.resolved.request
+        if request is not None and request.request.name == name:
+            return request.request
+        return next(
+            (
+                entry.request
+                for entries in self.suites.values()
+                for entry in entries
+                if getattr(entry, "name", "") == name and hasattr(entry, "request")
+            ),
+            None,
+        )
+
+    def write_run_info(self, status: str) -> None:
+        """Store what the run was asked for (no secrets) and how it stands."""
+        assert self.context is not None
+        infos = [{**request.model_dump(mode="json"), "name": name} for name, request in self.requests.items()]
+        directory = self.context.directory
+        directory.update_run_info(
+            requests=infos or directory.read_run_info().get("requests", []), pytest=pytest.__version__
+        )
+        directory.finish(status)
+
+    def finish_after_crash(self) -> None:
+        """Write the reports in the last moments of a process that something ended."""
+        from ..reports.write import write_reports
+
+        if self.context is not None and not self.is_worker:
+            self.write_run_info("interrupted")
+            write_reports(self.context.directory)
+
+    def close(self) -> None:
+        """Let the loop and the threads go."""
+        self.portal.close()
+        shutdown_threads()
+        if self.context is not None:
+            self.context.events.close()
+
+    def make_attempt(self, item: pytest.Item) -> Attempt:
+        """Return a new attempt for *item*."""
+        case = case_of(item)
+        assert case is not None and self.context is not None
+        request_name, task_id, number = case
+        request = self.requests[request_name]
+        task = getattr(item, "task", None) or item.callspec.params["agentcompass_task"]  # type: ignore[attr-defined]
+        self.config.hook.pytest_agentcompass_attempt_started(request=request_name, task_id=task_id, attempt=number)
+        return Attempt(self.context, self.context.request(request), task, number)
+
+    def earlier_records(self, item: Any) -> list[AttemptRecord]:
+        """Return the records of the task's attempts before *item*'s."""
+        assert self.context is not None
+        name, task_id = item.request_node.request.name, item.task.task_id
+        found = (self.context.directory.read_record(name, task_id, n) for n in range(1, item.number))
+        return [record for record in found if record is not None]
+
+    def mark(self, node: pytest.Collector, name: str) -> None:
+        """Put a category or a tag on *node* as a marker that `--strict-markers` knows."""
+        if name not in self._marks:
+            self._marks.add(name)
+            self.config.addinivalue_line("markers", f"{name}: a category, difficulty or tag of collected tasks")
+        node.add_marker(
+            getattr(pytest.mark, name) if name.isidentifier() and not name.startswith("_") else f"tag_{name}"
+        )

@@ -1,0 +1,81 @@
+"""Ending well: TERM becomes an interrupt, a second signal removes by force, `os._exit` leaves a record."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..execution.cleanup import force_remove, sweep
+from .state import ATTEMPT, case_of
+
+if TYPE_CHECKING:
+    from .session import AgentCompassRun
+
+__all__ = ["Signals"]
+
+
+class Signals:
+    """Signal handlers of an active run; only in a main thread, put back when the session ends."""
+
+    def __init__(self, run: AgentCompassRun) -> None:
+        self.run = run
+        self.current: pytest.Item | None = None
+        self._old: dict[int, Any] = {}
+        self._exit = os._exit
+        self._pid = os.getpid()
+        self._terms = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Install the handlers and remove what dead owners left."""
+        if threading.current_thread() is threading.main_thread():
+            self._old[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._terminate)
+        os._exit = self._hard_exit  # type: ignore[assignment]
+        if not self.run.collect_only and not self.run.is_worker:
+            self.run.notes.extend(sweep(self.run.registry))
+
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        """Put everything back."""
+        os._exit = self._exit
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        self._old.clear()
+        self.run.close()
+
+    @pytest.hookimpl(tryfirst=True, wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        """Remember which item runs."""
+        self.current = item if case_of(item) is not None else None
+        try:
+            return (yield)
+        finally:
+            self.current = None
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        """First TERM: as Ctrl-C. Second: remove by force."""
+        self._terms += 1
+        if self._terms == 1:
+            raise KeyboardInterrupt("the run was asked to terminate (SIGTERM)")
+        force_remove(self.run.registry, self.run.run_id)
+        self._exit(143)
+
+    def _hard_exit(self, status: int = 1) -> None:
+        """Leave a record and no sandbox behind when something in this process calls `os._exit`.
+
+        A forked child of the user's own calls it rightly and is let go. The status is never 0:
+        a run that ends in the middle must not look green.
+        """
+        if os.getpid() != self._pid:
+            self._exit(status)
+        try:
+            if self.current is not None and (attempt := self.current.stash.get(ATTEMPT, None)) is not None:
+                attempt.lost(f"the process was ended by os._exit({status}) in the middle of the attempt")
+            self.run.finish_after_crash()
+            force_remove(self.run.registry, self.run.run_id, owner=self._pid)
+        finally:
+            self._exit(status or 1)
