@@ -80,9 +80,7 @@ class RunConfig:
                 )
         suite = read_suite_file(path, shown_path(path, self._cwd))
         resolver = replace(self._resolver, bases={**self._resolver.bases, suite.source: path.absolute().parent})
-        options = _options(
-            resolver, self.words, self._rootdir, suite.runtime or Map(), suite.task_concurrency, suite.source
-        )
+        options = _options(resolver, self.words, self._rootdir, suite.runtime, suite.task_concurrency)
         requests = tuple(self._of_suite(item, resolver, options) for item in suite.requests)
         return Suite(suite.name, path, requests, suite.gates, options)
 
@@ -185,14 +183,13 @@ def _options(
     words: Words,
     rootdir: Path,
     suite_runtime: Map | None = None,
-    suite_concurrency: int | None = None,
-    suite_source: str = "",
+    suite_concurrency: Scalar | None = None,
 ) -> RuntimeOptions:
     """Lay `runtime` sections over each other: config files, suite, command line."""
     tree = merge(resolver.files.runtime, suite_runtime or Map())
     _put_concurrency(tree, resolver.files.execution)
     if suite_concurrency is not None:
-        put(tree, "task_concurrency", Scalar(str(suite_concurrency), False, 0, suite_source))
+        put(tree, "task_concurrency", suite_concurrency)
     own = words.tree.get("runtime")
     for key, value in (own if isinstance(own, Map) else Map()).items():
         if key in OPTION_KEYS:

@@ -42,7 +42,7 @@ class SuiteFile:
     requests: tuple[RequestSource | SuiteProblem, ...]
     gates: tuple[Any, ...] = ()
     runtime: Map | None = None
-    task_concurrency: int | None = None
+    task_concurrency: Scalar | None = None
 
 
 def read_suite_file(path: Path, source: str) -> SuiteFile:
@@ -79,13 +79,13 @@ def _name(node: Any, key: str) -> str:
     return name
 
 
-def _task_concurrency(tree: Map) -> int | None:
-    if "task_concurrency" not in tree:
+def _task_concurrency(tree: Map) -> Scalar | None:
+    node = tree.get("task_concurrency")
+    if node is None:
         return None
-    value = integer(tree["task_concurrency"], "task_concurrency")
-    if value < 0:
-        raise ConfigError(f"{where(tree['task_concurrency'])}: task_concurrency must be 0 or more, not {value}")
-    return value
+    if integer(node, "task_concurrency") < 0:
+        raise ConfigError(f"{where(node)}: task_concurrency must be 0 or more, not {node.text}")
+    return Scalar(node.text, False, node.line, node.source)
 
 
 def _runtime(tree: Map) -> Map:
