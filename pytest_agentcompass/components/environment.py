@@ -35,6 +35,10 @@ class EnvironmentSession(abc.ABC):
 
     default_workdir: str | None = None
     default_user: str | None = None
+    #: a folder for an adapter's own files (the instruction, say), outside of the working directory
+    scratch_dir: str = "/tmp"
+    #: the working directory's path on the runner's machine, where it has one
+    local_workdir: str | None = None
     network_policy: NetworkPolicy = NetworkPolicy()
 
     def __init__(self) -> None:

@@ -51,6 +51,8 @@ class HostProcessSession(EnvironmentSession):
         super().__init__()
         self.default_workdir: str = files.work
         self.default_user = _own_name()
+        self.scratch_dir = os.path.join(files.box, "tmp")
+        self.local_workdir = files.work
         self._runner = runner
         self._files = files
         self._variables = dict(variables)
