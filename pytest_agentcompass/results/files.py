@@ -77,8 +77,15 @@ def write_atomic(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
         _sync_directory(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        _discard(temporary)
         raise ResultsError(f"{path}: cannot be written: {error.strerror or error}", path=str(path)) from error
+
+
+def _discard(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError:
+        pass  # never made, or its folder is gone
 
 
 def _write_synced(path: Path, content: bytes) -> None:

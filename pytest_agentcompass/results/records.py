@@ -16,6 +16,7 @@ from .files import json_bytes, parse_json
 __all__ = ["DamagedRecord", "decode_record", "encode_record"]
 
 _TEXT_CAP = 200_000  # characters of an output kept in a record; the whole stands in the attempt's logs
+_DEPTH = 100  # levels of nesting in one field; pydantic's JSON reader stops near 200
 # Identity is never masked: a variable PASSWORD=password must not rename the task `password-recovery`.
 _EXACT = frozenset(
     {"schema_version", "run_id", "request", "task_id", "attempt", "fingerprint", "started_at", "finished_at"}
@@ -55,17 +56,28 @@ def _field(name: str, value: Any) -> Any:
 
 
 def _shallow(value: Any, levels: int = 2) -> Any:
-    """Return *value* as plain data; parts nested too deeply for JSON readers become a note."""
+    """Return *value* as plain data; parts that JSON readers would refuse become a note."""
     try:
         row = plain(value)
         json_bytes(row)
-    except RecursionError:
-        if levels and isinstance(value, dict):
-            return {plain(key): _shallow(item, levels - 1) for key, item in value.items()}
-        if levels and isinstance(value, (list, tuple)):
-            return [_shallow(item, levels - 1) for item in value]
-        return "[nested too deeply to be stored]"
-    return row
+        if _depth(row) <= _DEPTH:
+            return row
+    except (RecursionError, ValueError):  # ValueError: a number of thousands of digits
+        pass
+    if levels and isinstance(value, dict):
+        return {plain(str(key)): _shallow(item, levels - 1) for key, item in value.items()}
+    if levels and isinstance(value, (list, tuple)):
+        return [_shallow(item, levels - 1) for item in value]
+    return "[nested too deeply, or a number too long, to be stored]"
+
+
+def _depth(row: Any) -> int:
+    """Return how many containers of plain data lie in each other."""
+    level, depth = [row], 0
+    while level := [item for item in level if isinstance(item, (dict, list))]:
+        depth += 1
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    return depth
 
 
 def decode_record(
