@@ -19,7 +19,9 @@ from pytest_agentcompass.results.files import (
 )
 
 
-@pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[" * 100_000, "", "{", "\0\0", '{"a": }'])
+@pytest.mark.parametrize(
+    "text", ["NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[" * 100_000, "", "{", "\0\0", '{"a": }']
+)
 def test_only_strict_json_is_read(text: str) -> None:
     """Whatever is not JSON by the standard is a ValueError, also hostile nesting."""
     with pytest.raises(ValueError, match=r"."):

@@ -25,7 +25,11 @@ def make(**changes: Any) -> AttemptRecord:
 
 VALID_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | VALID_TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | VALID_TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(VALID_TEXT, inner, max_size=3),
     max_leaves=10,
 )
@@ -102,7 +106,9 @@ def test_a_score_that_is_no_number_is_refused(changes: dict[str, Any]) -> None:
 
 def test_usage_that_is_no_number_is_left_out() -> None:
     """An agent's odd bookkeeping does not cost its result."""
-    record = decode_record(encode_record(make(usage={"cost_usd": math.inf, "input_tokens": 3}, durations={"run": math.nan})))
+    record = decode_record(
+        encode_record(make(usage={"cost_usd": math.inf, "input_tokens": 3}, durations={"run": math.nan}))
+    )
     assert record.usage == {"input_tokens": 3}
     assert record.durations == {}
 
@@ -113,7 +119,9 @@ def test_deep_nesting_does_not_cost_the_record(depth: int) -> None:
     nested: list[Any] = []
     for _ in range(depth):
         nested = [nested]
-    record = decode_record(encode_record(make(final_answer={"deep": nested, "flat": 1}, details={"deep": nested, "flat": 2})))
+    record = decode_record(
+        encode_record(make(final_answer={"deep": nested, "flat": 1}, details={"deep": nested, "flat": 2}))
+    )
     assert record.final_answer["flat"] == 1
     assert record.details["flat"] == 2
     assert record.passed is True
