@@ -42,7 +42,7 @@ def pass_at_k(n: int, c: int, k: int) -> float | None:
     if n <= _EXACT_LIMIT:
         total = math.comb(n, k)
         return (total - math.comb(n - c, k)) / total
-    return -math.expm1(_log_comb(n - c, k) - _log_comb(n, k)) if c else 0.0
+    return -math.expm1(_log_none(n, c, k))
 
 
 def pass_hat_k(n: int, c: int, k: int) -> float | None:
@@ -54,7 +54,7 @@ def pass_hat_k(n: int, c: int, k: int) -> float | None:
         return 0.0
     if n <= _EXACT_LIMIT:
         return math.comb(c, k) / math.comb(n, k)
-    return math.exp(_log_comb(c, k) - _log_comb(n, k))
+    return math.exp(_log_none(n, n - c, k))
 
 
 def _check(n: int, c: int, k: int) -> None:
@@ -62,5 +62,10 @@ def _check(n: int, c: int, k: int) -> None:
         raise ValueError(f"need k >= 1 and 0 <= c <= n, not n={n}, c={c}, k={k}")
 
 
-def _log_comb(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+def _log_none(n: int, marked: int, k: int) -> float:
+    """Return log(C(n - marked, k) / C(n, k)): that none of *k* drawn is marked; needs n - marked >= k.
+
+    A product of min(marked, k) factors: binomials of large n overflow, and their logarithms cancel.
+    """
+    few, many = sorted((marked, k))
+    return math.fsum(math.log1p(-many / (n - step)) for step in range(few))

@@ -65,10 +65,11 @@ def attempt_figures(tallies: Sequence[TaskTally], k: int, early_stop: bool) -> d
     if early_stop:
         over = f"mean over tasks of 1 if one of up to {k} attempts passed, else 0"
         return {f"pass@{k}": figure(tallies, lambda tally, view: solved_value(tally, view, True), over)}
-    figures = {f"avg@{k}": figure(tallies, solved_value, "mean over tasks of each task's share of passed attempts")}
+    one = "mean over tasks of each task's share of passed attempts"
+    figures = {f"avg@{k}": figure(tallies, solved_value, one)}
     for j in range(1, k + 1):
-        some = f"mean over tasks of the unbiased chance that at least one of {j} attempts passes"
-        every = f"mean over tasks of the unbiased chance that all of {j} attempts pass"
+        some = f"mean over tasks of the unbiased estimate that at least one of {j} attempts passes" if j > 1 else one
+        every = f"mean over tasks of the unbiased estimate that all of {j} attempts pass" if j > 1 else one
         figures[f"pass@{j}"] = figure(tallies, _rule(pass_at_k, j), some)
         figures[f"pass^{j}"] = figure(tallies, _rule(pass_hat_k, j), every)
     return figures

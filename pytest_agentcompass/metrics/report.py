@@ -213,9 +213,12 @@ def _partial_reasons(tallies: Sequence[TaskTally], tasks: Mapping[str, Any]) -> 
     if tasks["selected"] < tasks["planned"]:
         reasons.append(f"{tasks['selected']} of {tasks['planned']} tasks were selected")
     if missing:
-        reasons.append(f"{missing} planned attempts have no record")
+        reasons.append(
+            "1 planned attempt has no record" if missing == 1 else f"{missing} planned attempts have no record"
+        )
     if cut:
-        reasons.append(f"{cut} attempts were cut by a budget, a deadline or a skip")
+        what = "1 attempt was" if cut == 1 else f"{cut} attempts were"
+        reasons.append(f"{what} cut by a budget, a deadline or a skip")
     return reasons
 
 
@@ -224,9 +227,9 @@ def _notes(report: Mapping[str, Any], hierarchy: Hierarchy | None, counted: Sequ
     if report["early_stop"]:
         notes.append(f"tasks stop at their first success, so only pass@{report['k']} can be reported")
     if report["no_solution_tasks"]:
-        notes.append(f"{len(report['no_solution_tasks'])} tasks have no solution to run; they are in no denominator")
+        notes.append(f"{len(report['no_solution_tasks'])} task(s) have no solution to run; they are in no denominator")
     if report["attempts"]["unplanned"]:
-        notes.append(f"{report['attempts']['unplanned']} records belong to no planned attempt and count nowhere")
+        notes.append(f"{report['attempts']['unplanned']} record(s) belong to no planned attempt and count nowhere")
     undefined = {name: item["undefined_tasks"] for name, item in report["figures"].items() if item["undefined_tasks"]}
     notes += [f"{name} is undefined for {count} tasks with too few attempts" for name, count in undefined.items()]
     if hierarchy is not None and (rest := sorted({item.category for item in counted} - hierarchy.categories())):

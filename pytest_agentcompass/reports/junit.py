@@ -9,6 +9,7 @@ from typing import Any
 
 from junitparser import Error, Failure, JUnitXml, Properties, Property, Skipped, TestCase, TestSuite
 
+from ..contracts.outcome import FailureMode
 from ..contracts.record import AttemptRecord
 from ..metrics.tallies import Planned
 from ..redaction import scrub
@@ -77,7 +78,8 @@ def _case(key: Planned, record: AttemptRecord | None, record_path: RecordPath) -
         return case
     kind = {"failed": Failure, "error": Error, "skipped": Skipped}.get(record.outcome)
     if kind is not None:
-        case.append(_result(kind, record.failure_mode.value, reason(record), failure_text(record, path)))
+        mode = "not_solved" if record.failure_mode is FailureMode.NONE else record.failure_mode.value
+        case.append(_result(kind, mode, reason(record), failure_text(record, path)))
     output = _output(record)
     if output:
         case.system_out = output

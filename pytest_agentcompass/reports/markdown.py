@@ -37,17 +37,15 @@ def _title(summary: Mapping[str, Any]) -> str:
 
 
 def _warning(summary: Mapping[str, Any]) -> list[str]:
-    reasons = [f"- {cell(text, 300)}" for text in summary["partial_reasons"]]
-    return (
-        ["**Partial run.** These figures do not cover everything that the suite defines:\n\n" + "\n".join(reasons)]
-        if reasons
-        else []
-    )
+    lines = [f"- {cell(text, 300)}" for text in (*summary["partial_reasons"], *summary["problems"])]
+    if not lines:
+        return []
+    return ["**Partial run.** These figures do not cover everything that was planned:\n\n" + "\n".join(lines)]
 
 
 def _overview(requests: Sequence[Mapping[str, Any]]) -> str:
     head = ["request", "benchmark", "harness", "model", "solved", "95% interval", *_COUNTED, "cost", "time per attempt"]
-    return _table(head, [_overview_row(request) for request in requests], left=4)
+    return _table(head, [_overview_row(request) for request in requests], text=(0, 1, 2, 3))
 
 
 def _overview_row(request: Mapping[str, Any]) -> list[str]:
@@ -94,9 +92,12 @@ def _request(request: Mapping[str, Any]) -> list[str]:
 
 
 def _figures(report: Mapping[str, Any]) -> str:
-    figures = {"solved": report["headline"]}
+    name, figures = "solved", {}
     if report["k"] > 1:
-        figures |= report["figures"]
+        same = (f"avg@{report['k']}", "pass@1", "pass^1") if not report["early_stop"] else (f"pass@{report['k']}",)
+        name = f"solved ({' = '.join(same)})"
+        figures = {key: item for key, item in report["figures"].items() if key not in same}
+    figures = {name: report["headline"], **figures}
     if report["score"]["over"] != report["aggregations"]["micro_weighted"]["over"]:
         figures["score"] = report["score"]
     head = ["figure", "value", "95% interval", "over scored attempts only", "best case", "what it is"]
@@ -111,7 +112,7 @@ def _figures(report: Mapping[str, Any]) -> str:
         ]
         for name, item in figures.items()
     ]
-    return _table(head, rows)
+    return _table(head, rows, text=(0, 5))
 
 
 def _categories(report: Mapping[str, Any]) -> str:
@@ -157,6 +158,6 @@ def _cause(attempt: Mapping[str, Any]) -> str:
     return "no record" if attempt["outcome"] == "missing" else str(attempt["failure_mode"])
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    rule = ["---" if place < left else "---:" for place in range(len(head))]
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], text: Sequence[int] = (0,)) -> str:
+    rule = ["---" if place in text else "---:" for place in range(len(head))]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))

@@ -38,8 +38,10 @@ class RequestResult:
         return tally(self.records, self.planned, self.categories)[0]
 
 
-def build_summary(run_info: Mapping[str, Any], requests: Sequence[RequestResult]) -> dict[str, Any]:
-    """Return the summary of a run as strict JSON data.
+def build_summary(
+    run_info: Mapping[str, Any], requests: Sequence[RequestResult], problems: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the summary of a run as strict JSON data; *problems* are damaged files and the like.
 
     Per request the metric report and per task what a later comparison needs: fingerprint, n, c and every
     attempt's outcome. `complete` is true when every planned attempt of every request has a record and
@@ -52,6 +54,7 @@ def build_summary(run_info: Mapping[str, Any], requests: Sequence[RequestResult]
         "run": plain({key: value for key, value in run_info.items() if key != "requests"}),
         "complete": all(not report["partial"] for report in reports),
         "partial_reasons": [f"{report['request']}: {text}" for report in reports for text in report["partial_reasons"]],
+        "problems": plain(list(problems)),
         "totals": _totals(reports),
         "averages": _averages(reports),
         "requests": [_request(request) for request in requests],

@@ -43,15 +43,12 @@ def request_table(reports: Sequence[Report], width: int = 80) -> list[str]:
 
 def headline_lines(report: Report, name: bool = True) -> list[str]:
     """Return the lines that explain a request's headline where outcomes are not all scored."""
-    head, counts = report["headline"], report["attempts"]
+    head = report["headline"]
     prefix = f"{one_line(report['request'], 60)}: " if name else ""
     lines = []
     if head["best_case"] != head["value"]:
         scored = f"over the {count(head['over_scored_tasks'], 'scored task')} {percent(head['over_scored'])}"
-        lines.append(
-            f"{prefix}{count(counts['errors'], 'error')} and {counts['planned'] - counts['finished']} missing count as "
-            f"not solved; {scored}, best case {percent(head['best_case'])}"
-        )
+        lines.append(f"{prefix}{_undecided(report)} as not solved; {scored}, best case {percent(head['best_case'])}")
     if report["score"]["over"] != report["aggregations"]["micro_weighted"]["over"]:
         score = report["score"]
         lines.append(f"{prefix}{percent(score['value'])} [{interval_text(score)}] as {score['over']}")
@@ -93,6 +90,18 @@ def rerun_hint(reports: Sequence[Report], run: str) -> str | None:
     ]
     again = " and ".join(what)
     return f"to run the {again} again: pytest --agentcompass --agentcompass-resume={shlex.quote(one_line(run, 4000))}"
+
+
+def _undecided(report: Report) -> str:
+    counts, modes = report["attempts"], report["failure_modes"]
+    cut = counts["skipped"] - modes.get("strategy_satisfied", 0) - modes.get("no_solution", 0)
+    kinds = [
+        (counts["errors"], count(counts["errors"], "error")),
+        (counts["missing"], f"{counts['missing']} missing"),
+        (cut, f"{cut} cut"),
+    ]
+    parts = [text for number, text in kinds if number]
+    return f"{' and '.join(parts)} count{'s' if counts['errors'] + counts['missing'] + cut == 1 else ''}"
 
 
 def _row(report: Report) -> dict[str, str]:

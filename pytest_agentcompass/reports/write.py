@@ -39,7 +39,11 @@ class RunReader(Protocol):
     def read_run_info(self) -> Mapping[str, Any]:
         """Return what run.json holds."""
 
-    def attempt_dir(self, request: str, task_id: str, n: int) -> Path:
+    @property
+    def damaged(self) -> Sequence[object]:
+        """What could not be read so far; each item says path and reason as text."""
+
+    def attempt_dir(self, request: str, task_id: str, attempt: int, /) -> Path:
         """Return the directory of an attempt."""
 
 
@@ -83,7 +87,8 @@ def collect_results(
 def write_files(rundir: RunReader, results: Sequence[RequestResult]) -> list[Path]:
     """Write the report files of *results*, each whole or not at all, and return their paths."""
     info = rundir.read_run_info()
-    summary = build_summary(info, results)
+    problems = [str(item).removeprefix(f"{rundir.path}/") for item in rundir.damaged]
+    summary = build_summary(info, results, problems)
 
     def record_path(request: str, task_id: str, attempt: int) -> str:
         return str((rundir.attempt_dir(request, task_id, attempt) / "record.json").relative_to(rundir.path))
@@ -148,8 +153,8 @@ def _contract(benchmark: object, records: Sequence[AttemptRecord]) -> MetricCont
     try:
         registry.load_entry_points()
         found = registry.get("benchmark", str(benchmark)).metric_contract
-    except ConfigError:
-        return infer_contract(records)
+    except (AttributeError, ConfigError, SyntaxError):
+        return infer_contract(records)  # a missing or broken extension must not cost the report
     return found if isinstance(found, MetricContract) else infer_contract(records)
 
 
