@@ -88,7 +88,12 @@ def test_threads_do_not_mix_lines(tmp_path: Path) -> None:
     """Every event of every thread is a line of its own."""
     path = tmp_path / "events.jsonl"
     with EventLog(path) as log:
-        threads = [threading.Thread(target=lambda n=n: [log.emit("x", n=n) for _ in range(100)]) for n in range(8)]
+
+        def write() -> None:
+            for number in range(100):
+                log.emit("x", n=number)
+
+        threads = [threading.Thread(target=write) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:

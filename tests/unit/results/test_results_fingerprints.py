@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_agentcompass.contracts.environment import EnvironmentSpec, Resources
+from pytest_agentcompass.contracts.environment import BuildSpec, EnvironmentSpec, Resources
 from pytest_agentcompass.contracts.network import NetworkPolicy
 from pytest_agentcompass.contracts.outcome import INFRASTRUCTURE_MODES, SKIP_MODES, FailureMode, Status
 from pytest_agentcompass.contracts.plan import BenchmarkPlan, ExecutionPlan, HarnessPlan
@@ -158,7 +158,7 @@ def test_paths_in_the_sandbox_count() -> None:
     """Only folders of the dataset are neutral; a moved build context of the task is the same task."""
 
     def where(root: str, workdir: str) -> str:
-        spec = EnvironmentSpec(id="docker", workdir=workdir, build={"context": f"{root}/environment"})  # type: ignore[arg-type]
+        spec = EnvironmentSpec(id="docker", workdir=workdir, build=BuildSpec(context=f"{root}/environment"))
         moved = task(metadata={"directory": root, "n": 1}, source=f"{root}/task.toml:1")
         return task_fingerprint(moved, plan(environment=spec))
 

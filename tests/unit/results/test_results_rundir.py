@@ -229,7 +229,12 @@ def test_a_record_that_is_no_file_does_not_block(run: RunDirectory, plant: str) 
     """Folders, pipes and links in the place of a record are damage."""
     path = run.attempt_dir("main", "t", 1) / "record.json"
     path.parent.mkdir(parents=True)
-    {"mkdir": path.mkdir, "mkfifo": lambda: os.mkfifo(path), "link": lambda: path.symlink_to("/etc/passwd")}[plant]()
+    plants: dict[str, Callable[[], None]] = {
+        "mkdir": path.mkdir,
+        "mkfifo": lambda: os.mkfifo(path),
+        "link": lambda: path.symlink_to("/etc/passwd"),
+    }
+    plants[plant]()
     assert run.read_record("main", "t", 1) is None
     assert [damage.path for damage in run.damaged] == [path]
 
@@ -297,7 +302,7 @@ print("writing", flush=True)
 n = 0
 while True:
     n += 1
-    text = chr(97 + n % 26) * 20_000
+    text = chr(97 + n % 26) * 400_000
     record = AttemptRecord(request="main", task_id=f"t{n % 3}", attempt=1, status="completed", passed=True, score=1.0,
                            started_at=str(n), final_answer=text, details={"text": text})
     run.write_record(record)
@@ -321,12 +326,12 @@ def test_a_killed_writer_leaves_whole_records_only(run: RunDirectory) -> None:
     rng = random.Random(50)
     written = 0
     for _ in range(20):
-        last = _kill_while_writing(run, rng.uniform(0.0, 0.04))
+        last = _kill_while_writing(run, rng.uniform(0.0, 0.08))
         written += last
         records = list(run.records())
         assert run.damaged == []
         assert all(
-            record.final_answer == record.details["text"] and len(record.final_answer) == 20_000 for record in records
+            record.final_answer == record.details["text"] and len(record.final_answer) == 400_000 for record in records
         )
         if last:
             newest = run.read_record("main", f"t{last % 3}", 1)
