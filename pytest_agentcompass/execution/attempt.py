@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from ..contracts.plan import ExecutionPlan
     from ..contracts.record import AttemptRecord
     from ..contracts.task import PreparedTask, TaskSpec
+    from ..results.lock import Claim
     from .run import RequestContext, RunContext
 
 __all__ = ["Attempt", "AttemptStopped"]
 
+_CLAIM_POLL = 0.2
 _RUN_SLACK = 1.0  # seconds that a harness has to notice its own limit before it is cancelled
 _EVALUATION_SLACK = 30.0  # likewise for a verifier, whose command has the limit itself
 
@@ -70,6 +72,7 @@ class Attempt:
         self.retry_wait: float | None = None
         self._draft: AttemptRecord | None = None
         self._released = False
+        self._claim_held: Claim | None = None
         self.started_at = _now()
         self._session_open = False
         self._own_environment = True
@@ -88,6 +91,7 @@ class Attempt:
     async def make_plan(self) -> ExecutionPlan:
         """Plan the attempt (once: a retry keeps the plan) and check that the provider can do it."""
         with self._phase("plan"):
+            await self._claim()
             harness, environment = self.context.harness, self.context.environment
             if harness is not None and (reason := await call(harness.unavailable, self.task, self.request)):
                 raise AttemptSkipped(reason)
@@ -100,6 +104,24 @@ class Attempt:
                 self._note_once("plan", "not_enforced", note)
             self._emit("execution_plan_resolved", **self.plan.audit())
         return self.plan
+
+    async def _claim(self) -> None:
+        """Take the attempt for this process: whoever offers it, it is made once.
+
+        Where another process (a worker that outlived its run) is making it, wait and take its record over.
+        """
+        directory, key = self.run_context.directory, (self.request.name, self.task.task_id, self.number)
+        waited = False
+        while (claim := directory.claim(*key)) is None:
+            if not waited:
+                self._emit("phase_changed", phase="claim_wait")
+            waited = True
+            await asyncio.sleep(_CLAIM_POLL)
+        self._claim_held = claim
+        record = directory.read_record(*key) if waited else None
+        if record is not None and record.score is not None:
+            self.record = record
+            raise AttemptStopped("another process made this attempt")
 
     async def open(self) -> EnvironmentSession:
         """Open the sandbox under the baseline policy."""
@@ -174,7 +196,11 @@ class Attempt:
         """Close what is open, inside out; failures are warnings on the record."""
         if not self._released:
             self._released = True
-            await asyncio.shield(self._release())
+            try:
+                await asyncio.shield(self._release())
+            finally:
+                if self._claim_held is not None:
+                    self._claim_held.release()
 
     async def execute(self) -> Attempt:
         """Do all phases of all tries in one go; return the try that stands, its record stored."""

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from ..components.calls import call
-from ..errors import AgentCompassError
-from ..results.fingerprints import run_fingerprint
+from ..errors import AgentCompassError, ConfigError
+from ..results.files import json_bytes, locked, write_atomic
+from ..results.fingerprints import differences, request_parts, run_fingerprint
 from ..results.resume import reusable
 
 if TYPE_CHECKING:
+    from ..contracts.request import RunRequest
     from .attempt import Attempt
+    from .run import RunContext
 
-__all__ = ["take_over"]
+__all__ = ["check_request", "take_over"]
+
+
+def check_request(run: RunContext, request: RunRequest) -> None:
+    """Store what counts of *request*, or refuse to resume a run that was made with other settings.
+
+    Raises ConfigError with a table of the differences; `--agentcompass-resume-anyway` lets it pass.
+    """
+    path = run.directory.task_file(request.name).with_name("request.json")
+    harness = None if request.harness.id == "none" else run.registry.make("harness", request.harness.id)
+    now = request_parts(request, harness.version if harness else "")
+    with locked(path.with_name(".request.lock")):
+        try:
+            before = json.loads(path.read_bytes())
+        except (FileNotFoundError, ValueError):
+            before = now
+            write_atomic(path, json_bytes(now))
+    changed = differences(before, now)
+    if changed and not run.resume_anyway:
+        rows = "\n".join(f"  {key}: was {old}, is {new}" for key, old, new in changed)
+        raise ConfigError(
+            f"request {request.name!r} is not what the run was made with:\n{rows}\n"
+            "Resume with the same settings, start a new run, or keep the old results anyway with "
+            "--agentcompass-resume-anyway (the report will say so)"
+        )
+    if changed:
+        run.directory.update_run_info(resumed_anyway=[f"{request.name}: {key}" for key, _, _ in changed])
 
 
 async def take_over(attempt: Attempt) -> bool:

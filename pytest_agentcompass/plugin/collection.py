@@ -126,7 +126,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     run = run_of(session.config)
     if run.context is not None:
         cases = [case for item in session.items if (case := case_of(item))]
-        run.context.directory.write_planned(cases)
+        run.context.directory.write_planned(cases, add=run.context.resumed)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:

@@ -84,7 +84,7 @@ def option(config: pytest.Config, name: str) -> Any:
 
 def setting_words(config: pytest.Config) -> list[str]:
     """Return the KEY=VALUE words."""
-    return [word for word in config.getoption("agentcompass") if _is_setting(word)]
+    return list(config.getoption("agentcompass"))
 
 
 def _is_setting(word: str) -> bool:
@@ -92,16 +92,36 @@ def _is_setting(word: str) -> bool:
 
 
 def split_paths(config: pytest.Config) -> None:
-    """Move paths among our words to pytest's arguments, and our node ids out of them.
+    """Sort all words: settings and our node ids out of pytest's arguments, paths into them.
 
-    A word with `=` is a setting, any other is a path for pytest. Without any path of the
-    user's, and with settings, pytest collects nothing of its own.
+    A word with `=` is a setting wherever it stands (`--agentcompass benchmark=x -q attempts=2` too), unless
+    a file of that name exists. With settings and without any path, pytest collects nothing of its own.
     """
-    words = [word for word in config.getoption("agentcompass") if not _is_setting(word)]
     given = list(config.args) if config.args_source is pytest.Config.ArgsSource.ARGS else []
-    everything = [*given, *words]
-    config.stash[SELECTED] = [match[1] for word in everything if (match := _ID.fullmatch(word))]
-    paths = [word for word in everything if _ID.fullmatch(word) is None]
-    request_only = bool(setting_words(config) or config.stash[SELECTED]) and not paths
-    if everything or request_only:
+    everything = [*config.getoption("agentcompass"), *given]
+    if not everything and option(config, "resume"):
+        everything = _stored_command(config)
+    settings = [word for word in everything if _is_setting(word) and not (config.invocation_params.dir / word).exists()]
+    rest = [word for word in everything if word not in settings]
+    config.option.agentcompass = settings
+    config.stash[SELECTED] = [match[1] for word in rest if (match := _ID.fullmatch(word))]
+    paths = [word for word in rest if _ID.fullmatch(word) is None]
+    if everything:
         config.args[:] = paths
+
+
+def _stored_command(config: pytest.Config) -> list[str]:
+    """Return the words and paths that the run to resume was started with."""
+    from pathlib import Path
+
+    from ..errors import AgentCompassError
+    from ..results.resume import find_run
+    from ..results.rundir import RunDirectory
+
+    results = config.invocation_params.dir / (option(config, "results") or config.rootpath / "agentcompass-results")
+    try:
+        run = RunDirectory.open(find_run(Path(results), str(option(config, "resume"))))
+        command = run.read_run_info().get("command") or {}
+    except AgentCompassError as error:
+        raise pytest.UsageError(error.message) from None
+    return [*command.get("settings", []), *command.get("paths", [])]

@@ -153,7 +153,7 @@ def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call:
         report.longrepr = (str(item.path), 1, f"Skipped: {reason(record)}")
     else:
         path = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
-        report.longrepr = failure_text(record, path)
+        report.longrepr = failure_text(record, str(path))
         if outcome == "error":
             report.when = "setup"  # an infrastructure error is an error in every report, not a failure
 
@@ -177,7 +177,7 @@ def _shape_own(attempt: Attempt, report: pytest.TestReport, call: pytest.CallInf
     _properties(attempt, record, report)
     if isinstance(error, AttemptStopped):
         path = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
-        report.longrepr = failure_text(record, path)
+        report.longrepr = failure_text(record, str(path))
         if record.status is Status.SKIPPED:
             report.outcome = "skipped"
             report.longrepr = (report.location[0], 1, f"Skipped: {reason(record)}")

@@ -18,9 +18,12 @@ from ..contracts.task import TaskProblem, TaskSpec
 from ..errors import AgentCompassError, ConfigError
 from ..execution.attempt import Attempt
 from ..execution.portal import Portal
+from ..execution.reuse import check_request
 from ..execution.run import RunContext
 from ..redaction import secrets_from_environment
 from ..results.events import EventLog
+from ..results.lock import RunLock, acquire
+from ..results.resume import find_run
 from ..results.rundir import RunDirectory
 from .options import SELECTED, option, setting_words
 from .state import RUN, case_of
@@ -87,7 +90,7 @@ class AgentCompassRun:
         self.resolved = resolved
         self.registry = registry
         self.is_worker = hasattr(config, "workerinput")
-        self.collect_only = bool(config.option.collectonly)
+        self.collect_only = bool(config.option.collectonly or config.getoption("setupplan", False))
         self.portal = Portal(resolved.options.cleanup_grace_seconds)
         self.context: RunContext | None = None
         self.suites: dict[Path, list[Any]] = {}
@@ -95,6 +98,7 @@ class AgentCompassRun:
         self.notes: list[str] = []
         self._tasks: dict[str, tuple[list[TaskSpec], list[TaskProblem]]] = {}
         self._marks: set[str] = set()
+        self._lock: RunLock | None = None
 
     # -- the run directory --------------------------------------------------------------------
 
@@ -102,10 +106,11 @@ class AgentCompassRun:
         """Make the run directory (controller), or join it (worker)."""
         if self.collect_only or self.context is not None:
             return
+        resumed = bool(option(self.config, "resume"))
         if self.is_worker:
             directory = RunDirectory.open(Path(self.config.workerinput["agentcompass_rundir"]))  # type: ignore[attr-defined]
         else:
-            directory = self._create_directory()
+            directory = self._own_directory(resumed)
         events = EventLog(directory.path / "events.jsonl")
         self.context = RunContext(
             run_id=directory.path.name,
@@ -113,22 +118,39 @@ class AgentCompassRun:
             events=events,
             registry=self.registry,
             options=self.resolved.options,
+            resumed=resumed,
+            resume_anyway=bool(option(self.config, "resume_anyway")),
         )
         self.context.on_finished.append(
             lambda record: self.config.hook.pytest_agentcompass_attempt_finished(record=record)
         )
         if not self.is_worker:
-            events.emit("run_started", run=directory.path.name, version=__version__)
+            events.emit("run_resumed" if resumed else "run_started", run=directory.path.name, version=__version__)
+
+    def _own_directory(self, resumed: bool) -> RunDirectory:
+        """Make the run's directory, or find that of the run to go on with, and lock it for this process."""
+        try:
+            directory = self._resumed_directory() if resumed else self._create_directory()
+            self._lock = acquire(directory.path)
+        except AgentCompassError as error:
+            raise pytest.UsageError(error.message) from None
+        words = [word for word in self.config.option.agentcompass if "api_key" not in word.partition("=")[0]]
+        command = {"settings": words, "paths": list(self.config.args)}
+        directory.update_run_info(status="running", **({} if resumed else {"command": command}))
+        return directory
+
+    def _resumed_directory(self) -> RunDirectory:
+        directory = RunDirectory.open(find_run(self.results_dir, str(option(self.config, "resume"))))
+        for path in (directory.path / "requests").glob("*/tasks.jsonl"):
+            path.unlink()  # the dataset is read again: whoever resumes must see what it holds now
+        return directory
 
     def _create_directory(self) -> RunDirectory:
         results = self.results_dir
         request = self.resolved.request
         run_name = (request.request.output.run_name if request else None) or "run"
         run_id = option(self.config, "run_id") or (request.request.output.run_id if request else None)
-        try:
-            return RunDirectory.create(results, run_name, run_id)
-        except AgentCompassError as error:
-            raise pytest.UsageError(error.message) from None
+        return RunDirectory.create(results, run_name, run_id)
 
     @property
     def results_dir(self) -> Path:
@@ -146,6 +168,8 @@ class AgentCompassRun:
 
     def tasks_of(self, request: RunRequest) -> tuple[list[TaskSpec], list[TaskProblem]]:
         """Return the selected tasks and the problems of *request*: loaded once per run, whatever the number of workers."""
+        if self.context is not None and request.name not in self._tasks:
+            check_request(self.context, request)
         key = self.register_request(request)
         if key not in self._tasks:
             load: Callable[[], Any] = lambda: self._load(request)  # noqa: E731
@@ -229,6 +253,8 @@ class AgentCompassRun:
         shutdown_threads()
         if self.context is not None:
             self.context.events.close()
+        if self._lock is not None:
+            self._lock.release()
 
     def make_attempt(self, item: pytest.Item) -> Attempt:
         """Return a new attempt for *item*."""

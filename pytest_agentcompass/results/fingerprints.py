@@ -25,7 +25,7 @@ from ..contracts.task import TaskSpec
 from ..redaction import clean_text
 from .files import json_row
 
-__all__ = ["differences", "fingerprint_parts", "run_fingerprint", "task_fingerprint"]
+__all__ = ["differences", "fingerprint_parts", "request_parts", "run_fingerprint", "task_fingerprint"]
 
 _SHOWN = 160  # characters of a value that a table of differences shows
 _ABSENT = "(not set)"
@@ -76,6 +76,19 @@ def fingerprint_parts(
     parts = _task_parts(task, plan)
     if request is not None:
         parts.update(_run_parts(plan, request, harness_version))
+    return dict(sorted((clean_text(key), _shown(value)) for key, value in _flat(parts)))
+
+
+def request_parts(request: RunRequest, harness_version: str = "") -> dict[str, str]:
+    """Return what of a request counts in the run fingerprints of its attempts, flat and fit to be stored."""
+    canonical = _Canonical(())
+    parts = {f"model.{name}": canonical(getattr(request.model, name)) for name in _MODEL_FIELDS}
+    parts["model.base_url"] = _endpoint(request.model)
+    parts.update({"benchmark.id": request.benchmark.id, "benchmark.params": canonical(request.benchmark.params)})
+    parts.update({"harness.id": request.harness.id, "harness.params": canonical(request.harness.params)})
+    parts.update({"harness.version": harness_version, "environment": canonical(request.environment)})
+    limits = (*_EXECUTION_FIELDS, "run_timeout_seconds", "evaluation_timeout_seconds", "timeout_multiplier")
+    parts.update((f"execution.{name}", canonical(getattr(request.execution, name))) for name in limits)
     return dict(sorted((clean_text(key), _shown(value)) for key, value in _flat(parts)))
 
 
