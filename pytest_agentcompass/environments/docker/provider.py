@@ -1,0 +1,266 @@
+"""The provider: opens containers and compose projects, and removes what a failed opening half made."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from docker.errors import APIError, ImageNotFound
+from pydantic import BaseModel, ValidationError
+
+from ...components.calls import in_thread
+from ...components.context import AttemptContext, current_attempt
+from ...components.environment import BaseEnvironment
+from ...contracts.environment import EnvironmentSpec
+from ...contracts.network import NetworkMode, NetworkPolicy
+from ...errors import ConfigError, PlanningError, SandboxError
+from ..archive import Limits
+from .build import build_image
+from .compose import Project, open_project
+from .engine import Engine, engine, engine_errors, with_retries
+from .exec import finish
+from .images import Image, find_image
+from .owner import labels, private_folder
+from .session import DockerSession, Opened, release
+from .settings import DockerParams, container_settings, limits, split_secrets
+from .sweep import remove_container
+
+if TYPE_CHECKING:
+    from ...contracts.plan import ExecutionPlan
+    from ...contracts.request import RunRequest
+
+__all__ = ["DockerEnvironment"]
+
+
+@dataclass(slots=True)
+class _Opening:
+    """An opening under way: what it needs, and what it has made so far."""
+
+    engine: Engine
+    spec: EnvironmentSpec
+    params: DockerParams
+    policy: NetworkPolicy
+    attempt: AttemptContext
+    plan: ExecutionPlan
+    opened: Opened = field(default_factory=Opened)
+    retries: int = 0
+
+    @property
+    def name(self) -> str:
+        """A name that is this opening's alone: a retry and a resumed run get other ones."""
+        return f"agentcompass-{self.attempt.slug}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+class DockerEnvironment(BaseEnvironment):
+    """Sandboxes as containers of the local (or `DOCKER_HOST`'s) engine."""
+
+    id: ClassVar[str] = "docker"
+    params_model: ClassVar[type[BaseModel] | None] = DockerParams
+    supported_network_modes: ClassVar[frozenset[NetworkMode]] = frozenset({NetworkMode.PUBLIC, NetworkMode.NO_NETWORK})
+    supports_network_switch: ClassVar[bool] = True
+    supported_resources: ClassVar[frozenset[str]] = frozenset({"cpus", "memory_mb", "pids"})
+    supports_images: ClassVar[bool] = True
+
+    def check(self, environment: EnvironmentSpec) -> list[str]:
+        """Return what cannot be done of *environment*; of compose, image and build the first that is set counts."""
+        problems = super().check(environment)
+        if not (environment.compose or environment.image or environment.build):
+            problems.append("environment 'docker' needs an image, a build or a compose file; the task has none")
+        return problems
+
+    async def preflight(self, req: RunRequest) -> str | None:
+        """Return why no container could be opened now, or None."""
+        try:
+            await in_thread(engine)
+        except SandboxError as error:
+            return error.message
+        return None
+
+    async def open(self, req: RunRequest, plan: ExecutionPlan) -> DockerSession:
+        """Open a container (or a compose project) as *plan.environment* says."""
+        opening = _Opening(
+            engine=await in_thread(engine),
+            spec=plan.environment,
+            params=_params(plan.environment),
+            policy=plan.baseline_network_policy or NetworkPolicy(),
+            attempt=current_attempt(),
+            plan=plan,
+        )
+        problems = self.check(plan.environment)
+        if problems:
+            raise PlanningError("; ".join(problems))
+        try:
+            session = await _open(opening)
+            await session.run_setup(plan.environment.setup)
+            if plan.environment.healthcheck is not None:
+                await session.wait_healthy(plan.environment.healthcheck)
+            await session.settled(measure=bool(opening.opened.project))
+        except BaseException:
+            await finish(release(opening.engine, opening.opened))
+            raise
+        return session
+
+
+def _params(spec: EnvironmentSpec) -> DockerParams:
+    try:
+        return DockerParams.model_validate(spec.params)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        known = ", ".join(sorted(DockerParams.model_fields))
+        raise ConfigError(f"environment.params.{where}: {first['msg']} (known: {known})") from error
+
+
+async def _open(opening: _Opening) -> DockerSession:
+    if opening.spec.compose is not None:
+        project: Project = await finish(in_thread(_open_project, opening))
+        return _project_session(opening, project)
+    image: Image = await in_thread(_image, opening)
+    hidden: dict[str, str] = await finish(in_thread(_start, opening, image))
+    return _session(opening, image, hidden)
+
+
+def _image(opening: _Opening) -> Image:
+    spec = opening.spec
+    if spec.build is not None and not spec.image:
+        return build_image(opening.engine, spec.build, platform=spec.platform)
+    pull = opening.params.pull == "missing"
+    return find_image(opening.engine, spec.image or "", pull=pull, platform=spec.platform)
+
+
+def _start(opening: _Opening, image: Image) -> dict[str, str]:
+    """Create and start the container; return the variables that must not stand in its configuration."""
+    client, spec = opening.engine.client, opening.spec
+    variables, hidden = split_secrets(dict(spec.env_variables))
+    mounts = _mounts(opening)
+
+    def create() -> str:
+        opening.opened.container = name = opening.name
+        settings = container_settings(
+            client, spec, opening.params, image=image.id, name=name, labels=labels(), variables=variables,
+            policy=opening.policy, mounts=mounts,
+        )  # fmt: skip
+        return str(client.create_container(**settings)["Id"])
+
+    def count() -> None:
+        opening.retries += 1
+
+    with engine_errors(f"creating a container of image {image.name!r}"):
+        try:
+            opening.opened.container = with_retries(create, count, lambda: _drop(opening))
+        except ImageNotFound as error:
+            raise SandboxError(f"image {image.name!r} is not there any more", image=image.name) from error
+    with engine_errors(f"starting a container of image {image.name!r}"):
+        client.start(opening.opened.container)
+    return hidden
+
+
+def _drop(opening: _Opening) -> None:
+    """Remove what a failed create may have left under its name."""
+    try:
+        remove_container(opening.engine.client, opening.opened.container)
+    except APIError:
+        pass  # the engine is in trouble: close() tries again
+
+
+def _mounts(opening: _Opening) -> list[tuple[Path, str, bool]]:
+    found = []
+    for index, mount in enumerate(opening.spec.mounts):
+        source = Path(mount.source).absolute()
+        if not source.exists():
+            raise SandboxError(f"mount {mount.source}: there is no such folder")
+        if mount.copy_first:
+            source = _private_copy(opening, source, str(index))
+            opening.opened.copied_mounts.append(mount.target)
+        found.append((source, mount.target, mount.read_only))
+    return found
+
+
+def _private_copy(opening: _Opening, source: Path, name: str) -> Path:
+    if not opening.opened.folders:
+        opening.opened.folders.append(private_folder(opening.attempt.slug, opening.attempt.run_id))
+    target = opening.opened.folders[0] / f"mount-{name}"
+    try:
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True)
+        else:
+            shutil.copy2(source, target)
+    except (OSError, shutil.Error) as error:
+        raise SandboxError(f"{source} cannot be copied for the sandbox: {error}") from error
+    return target
+
+
+def _session(opening: _Opening, image: Image, hidden: dict[str, str]) -> DockerSession:
+    spec = opening.spec
+    return _made(
+        opening,
+        image={"image": image.name, "image_id": image.id},
+        workdir=spec.workdir or image.workdir or "/",
+        user=spec.user or image.user,
+        hidden=hidden,
+        tmpfs=[entry.partition(":")[0] for entry in spec.tmpfs],
+    )
+
+
+def _open_project(opening: _Opening) -> Project:
+    mounts = [(source, target, ro) for source, target, ro in _mounts(opening)]
+    folder = private_folder(opening.attempt.slug, opening.attempt.run_id)
+    opening.opened.folders.append(folder)
+    project = open_project(
+        opening.engine,
+        opening.spec,
+        opening.params,
+        opening.policy,
+        opening.opened,
+        name=opening.name,
+        folder=folder,
+        labels=labels(),
+        mounts=mounts,
+    )
+    opening.opened.container = project.container
+    return project
+
+
+def _project_session(opening: _Opening, project: Project) -> DockerSession:
+    session = _made(
+        opening,
+        image={"image": project.image, "image_id": project.image_id, "services": project.services},
+        workdir=project.workdir,
+        user=project.user,
+        hidden=project.hidden_env,
+        tmpfs=project.tmpfs,
+    )
+    if project.notes:
+        session.info["notes"] = project.notes
+    return session
+
+
+def _made(
+    opening: _Opening, *, image: dict[str, Any], workdir: str, user: str, hidden: dict[str, str], tmpfs: list[str]
+) -> DockerSession:
+    execution = opening.plan.execution
+    session = DockerSession(
+        opening.engine,
+        opening.opened,
+        workdir=workdir,
+        user=user,
+        policy=opening.policy,
+        hidden_env=hidden,
+        output_limit=opening.attempt.output_limit_bytes,
+        limits=Limits(execution.artifact_limit_bytes, execution.artifact_limit_files),
+        tmpfs=tmpfs,
+    )
+    session.info = {
+        **image,
+        "container": opening.opened.container[:12],
+        "limits": limits(opening.spec, opening.params),
+        "user": user or "root",
+        "workdir": workdir,
+    }
+    if opening.retries:
+        session.info["engine_retries"] = opening.retries
+    return session
