@@ -80,7 +80,9 @@ class TaskSpec:
             if name in data:
                 data[name] = tuple(data[name])
         if "artifacts" in data:
-            data["artifacts"] = tuple(Artifact(**{**item, "exclude": tuple(item["exclude"])}) for item in data["artifacts"])
+            data["artifacts"] = tuple(
+                Artifact(**{**item, "exclude": tuple(item["exclude"])}) for item in data["artifacts"]
+            )
         return cls(**data)
 
 
@@ -182,7 +184,7 @@ class Keystroke:
 class ReferenceSolution:
     """How the oracle solves a task; exactly one of answer, command, keystrokes or patch is set.
 
-    *directory* is a local folder that is uploaded to *target* in the sandbox before *command*
+    *directory* is a local folder (or one file) that is uploaded to *target* in the sandbox before *command*
     runs there (a list is an argument vector, a text runs in a shell). *patch* is a unified diff.
     """
 

@@ -1,0 +1,68 @@
+"""From a folder to tasks: which folders are tasks, in which format, and what is wrong with the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...contracts.task import TaskProblem, TaskSpec
+from ...errors import TaskLoadError
+from .params import TerminalBenchParams
+from .tb1 import load_tb1
+from .tb2 import load_tb2
+
+__all__ = ["load_folder"]
+
+_FILES = {"tb1": "task.yaml", "tb2": "task.toml"}
+
+
+def load_folder(params: TerminalBenchParams) -> list[TaskSpec | TaskProblem]:
+    """Return the tasks of the dataset (or of the one task folder) sorted by name.
+
+    Raises TaskLoadError when the folder does not exist or holds no task folder.
+    """
+    root = Path(params.path).expanduser().resolve()
+    if not root.is_dir():
+        what = "is a file, not a folder of tasks" if root.exists() else "does not exist"
+        raise TaskLoadError(f"benchmark.params.path: {root} {what}")
+    folders = [root] if _format(root, "auto") else _folders(root)
+    if not folders:
+        raise TaskLoadError(
+            f"benchmark.params.path: {root} holds no task: a task is a folder with a task.yaml (tb1) "
+            "or a task.toml (tb2)"
+        )
+    return [_load(folder, params) for folder in folders]
+
+
+def _folders(root: Path) -> list[Path]:
+    """Return the sub-folders that may be tasks; stray files and hidden folders are no tasks."""
+    hidden = (".", "__")
+    return sorted(
+        (item for item in root.iterdir() if item.is_dir() and not item.name.startswith(hidden)),
+        key=lambda item: item.name,
+    )
+
+
+def _format(folder: Path, wanted: str) -> str | None:
+    formats = ("tb2", "tb1") if wanted == "auto" else (wanted,)
+    return next((name for name in formats if (folder / _FILES[name]).is_file()), None)
+
+
+def _load(folder: Path, params: TerminalBenchParams) -> TaskSpec | TaskProblem:
+    found = _format(folder, params.format)
+    try:
+        if found is None:
+            raise TaskLoadError(_unknown(folder, params.format))
+        return load_tb1(folder) if found == "tb1" else load_tb2(folder, params)
+    except TaskLoadError as error:
+        return TaskProblem(folder.name, f"task {folder.name!r} cannot be used: {error.message}", str(folder))
+    except (OSError, RecursionError) as error:
+        return TaskProblem(folder.name, f"task {folder.name!r} cannot be used: {folder}: {error}", str(folder))
+
+
+def _unknown(folder: Path, wanted: str) -> str:
+    if wanted != "auto":
+        other = _format(folder, "auto")
+        tail = f"; it holds a {_FILES[other]} (benchmark.params.format={other})" if other else ""
+        return f"{folder}: has no {_FILES[wanted]}, which the format {wanted} needs{tail}"
+    found = sorted(item.name for item in folder.iterdir())[:10]
+    return f"{folder}: holds neither task.yaml (tb1) nor task.toml (tb2); found: {', '.join(found) or 'nothing'}"
