@@ -21,7 +21,6 @@ __all__ = ["FIELDS", "KEY", "RUN_SECONDS", "VERIFY_SECONDS", "build_task"]
 KEY = "_tasks"  # where TaskSpec.metadata holds what this benchmark needs itself
 RUN_SECONDS = 1800.0
 VERIFY_SECONDS = 600.0
-_SAME = {"question": "instruction", "answer": "expected"}
 FIELDS = frozenset(
     {
         "answer",
@@ -54,14 +53,14 @@ FIELDS = frozenset(
 )
 
 
-def build_task(row: Mapping[str, Any], source: str, folder: str, default_match: str) -> TaskSpec:
-    """Return the task that *row* describes; *folder* is where its local files are looked for.
+def build_task(fields: Mapping[str, Any], source: str, folder: str, default_match: str) -> TaskSpec:
+    """Return the task that the row *fields* describes; *folder* is where its local files are looked for.
 
     Raises ConfigError, with the line where it is known, for whatever cannot be used.
     """
-    fields = _fields(row)
+    _check_names(fields)
     task_id = _id(fields)
-    instruction = _required_text(fields, "instruction")
+    instruction = _required_text(fields, _either(fields, "instruction", "question"))
     own: dict[str, Any] = {}
     verify = _command(fields, "verify")
     expected = _expected(fields, own, default_match)
@@ -106,30 +105,19 @@ def _store(own: dict[str, Any], name: str, value: Any) -> None:
         own[name] = value
 
 
-def _fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the row with aliases replaced; unknown and doubled fields are refused."""
+def _check_names(row: Mapping[str, Any]) -> None:
     for name in row:
         if name not in FIELDS:
             raise _error(
                 row, name, f"is no field of a task; {nearest(name, FIELDS)} (your own data goes under metadata)"
             )
-    for alias, name in _SAME.items():
-        if alias in row:
-            if name in row:
-                raise _error(row, alias, f"and {name} are the same field; give one of them")
-            row = _renamed(row, alias, name)
-    return row
 
 
-def _renamed(row: Mapping[str, Any], alias: str, name: str) -> Mapping[str, Any]:
-    if not isinstance(row, Map):
-        return {name if key == alias else key: value for key, value in row.items()}
-    copy = Map(row.source, row.line)
-    for key, value in row.items():
-        new = name if key == alias else key
-        copy[new] = value
-        copy.lines[new] = row.lines.get(key, row.line)
-    return copy
+def _either(row: Mapping[str, Any], name: str, alias: str) -> str:
+    """Return under which of its two names the row holds a field."""
+    if name in row and alias in row:
+        raise _error(row, alias, f"and {name} are the same field; give one of them")
+    return alias if alias in row else name
 
 
 def _error(row: Mapping[str, Any], name: str, message: str) -> ConfigError:
@@ -207,16 +195,17 @@ def _commands(fields: Mapping[str, Any], name: str) -> list[str]:
 
 def _expected(fields: Mapping[str, Any], own: dict[str, Any], default_match: str) -> str | list[str] | None:
     """Return the expected answer (or the list of those that count), and put how it is compared into *own*."""
-    if "expected" not in fields:
+    key = _either(fields, "expected", "answer")
+    if key not in fields:
         for name in ("match", "tolerance"):
             if name in fields:
                 raise _error(fields, name, "says how an answer is compared, but the task has no answer")
         return None
     match = _optional_text(fields, "match") or default_match
-    value = fields["expected"]
-    wanted = [_answer(fields, item) for item in value] if isinstance(value, list) else [_answer(fields, value)]
+    value = fields[key]
+    wanted = [_answer(fields, key, item) for item in (value if isinstance(value, list) else [value])]
     if not wanted:
-        raise _error(fields, "answer", "is an empty list")
+        raise _error(fields, key, "is an empty list")
     for item in wanted:
         check_expected(item, match)
     own["match"] = match
@@ -227,11 +216,11 @@ def _expected(fields: Mapping[str, Any], own: dict[str, Any], default_match: str
     return wanted if isinstance(value, list) else wanted[0]
 
 
-def _answer(fields: Mapping[str, Any], value: Any) -> str:
+def _answer(fields: Mapping[str, Any], key: str, value: Any) -> str:
     """Return an answer as text: a number counts as it is written (JSON: as Python writes it)."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
-    return _as_text(fields, "answer", value)
+    return _as_text(fields, key, value)
 
 
 def _finite(fields: Mapping[str, Any], name: str, *, least: float) -> float:
