@@ -163,8 +163,9 @@ def canonical(written: Map, allowed: Any, inside: str) -> Map:
         if key not in allowed:
             raise unknown_key(_place(written, line, value), key, allowed, inside)
         for path, node in _spread(key, value):
-            if _taken(result, path):
-                raise ConfigError(f"{_place(written, line, value)}: {'.'.join(path)} is given twice in {inside}")
+            for leaf, _ in leaves(node, path):
+                if _taken(result, leaf):
+                    raise ConfigError(f"{_place(written, line, value)}: {'.'.join(leaf)} is given twice in {inside}")
             set_path(result, path, node, line)
     return result
 

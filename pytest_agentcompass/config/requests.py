@@ -59,7 +59,7 @@ class Resolver:
     def resolve(self, written: RequestSource) -> ResolvedRequest:
         """Return the resolved request; ConfigError names key and place of whatever is wrong with it."""
         tree = self._merged(written)
-        notes = self._fill_ids(tree)
+        notes = self._fill_environment(tree)
         tree = resolve_paths(substitute(tree, self.environ), self.bases, self.environ.get("HOME"))
         self._check_agent(tree)
         sections = {name: self._section(name, tree) for name in SECTIONS if isinstance(tree.get(name), Map)}
@@ -86,9 +86,10 @@ class Resolver:
         for layer in written.layers:
             self._drop_foreign_params(tree, layer)
             tree = merge(tree, layer)
+        self._check_ids(tree)
         low = Map(written.source)
         for kind in COMPONENTS:
-            chosen = self._chosen(tree, kind) or (kind == "environment" and self._default_environment(tree)) or ""
+            chosen = self._chosen(tree, kind) or (self._default_environment(tree) if kind == "environment" else "")
             low = merge(low, self.files.entry(kind, chosen))
         put(low, "execution", self.files.execution)
         return merge(low, tree)
@@ -109,22 +110,24 @@ class Resolver:
 
     def _default_environment(self, tree: Map) -> str:
         benchmark = self._chosen(tree, "benchmark")
-        return str(self.registry.get("benchmark", benchmark).default_environment) if benchmark else ""
+        return str(self.registry.get("benchmark", benchmark or "").default_environment)
 
-    def _fill_ids(self, tree: Map) -> dict[str, str]:
-        """Check the chosen components and fill in the default environment; return notes of provenance."""
-        benchmark = self._chosen(tree, "benchmark")
-        if not benchmark:
+    def _check_ids(self, tree: Map) -> None:
+        """Raise ConfigError unless a benchmark is chosen and every chosen component exists."""
+        if not self._chosen(tree, "benchmark"):
             raise ConfigError(f"which benchmark? benchmark=ID; known: {', '.join(self.registry.ids('benchmark'))}")
         for kind in COMPONENTS:
             id = self._chosen(tree, kind)
             if id and id not in self.registry.ids(kind) and (kind, id) != ("harness", "none"):
                 place = where(tree[kind]["id"])
                 raise ConfigError(f"{place}: {kind} {id!r} is not known; {nearest(id, self.registry.ids(kind))}")
+
+    def _fill_environment(self, tree: Map) -> dict[str, str]:
+        """Fill in the benchmark's default environment where none is chosen; return the note of provenance."""
         if self._chosen(tree, "environment"):
             return {}
         set_path(tree, ("environment", "id"), Scalar(self._default_environment(tree), True))
-        return {"environment.id": f"default of benchmark {benchmark!r}"}
+        return {"environment.id": f"default of benchmark {self._chosen(tree, 'benchmark')!r}"}
 
     def _check_agent(self, tree: Map) -> None:
         benchmark = self._chosen(tree, "benchmark") or ""
