@@ -20,7 +20,9 @@ from .summary import RequestResult
 
 __all__ = ["build_junit", "case_name"]
 
-_OUTPUT_CAP = 20_000  # characters of agent and of verifier output in one testcase
+# Characters of agent and of verifier output in one testcase; of one that passed less is worth reading.
+_OUTPUT_CAP = 20_000
+_PASSED_CAP = 2_000
 RecordPath = Callable[[str, str, int], str]
 _UNTYPED_PROPERTIES: Any = Properties  # its constructor has no annotations
 
@@ -118,5 +120,6 @@ def _seconds(record: AttemptRecord | None) -> float:
 
 
 def _output(record: AttemptRecord) -> str:
+    limit = _PASSED_CAP if record.outcome == "passed" else _OUTPUT_CAP
     parts = [("agent output", record.agent_output), ("verifier output", record.verifier_output)]
-    return "\n".join(f"--- {title} ---\n{xml_text(cap(scrub(text), _OUTPUT_CAP))}" for title, text in parts if text)
+    return "\n".join(f"--- {title} ---\n{xml_text(cap(scrub(text), limit))}" for title, text in parts if text)

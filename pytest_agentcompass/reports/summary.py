@@ -74,15 +74,11 @@ def _averages(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the three averages over several requests that people mix up, each with its label."""
     tasks = sum(report["headline"]["tasks"] for report in reports)
     solved = math.fsum(report["tasks"]["solved"] for report in reports)
-    passed = sum(report["attempts"]["passed"] for report in reports)
-    counted = sum(_counted_attempts(report) for report in reports)
     return {
         "over_tasks": _average(
             solved / tasks if tasks else None, f"{tasks} tasks of all requests, each weighs the same"
         ),
-        "over_attempts": _average(
-            passed / counted if counted else None, f"{counted} attempts, so tasks with more attempts weigh more"
-        ),
+        "over_attempts": _over_attempts(reports),
         "over_requests": _average(
             mean(report["headline"]["value"] for report in reports if report["headline"]["value"] is not None),
             f"{len(reports)} requests, each weighs the same whatever its number of tasks",
@@ -90,10 +86,14 @@ def _averages(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _counted_attempts(report: Mapping[str, Any]) -> int:
-    counts, modes = report["attempts"], report["failure_modes"]
-    free = modes.get("strategy_satisfied", 0) + modes.get("no_solution", 0)
-    return int(counts["planned"] - free)
+def _over_attempts(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    if any(report["early_stop"] for report in reports):
+        return _average(None, "attempts: undefined, since tasks that stop at their first success bias it")
+    passed = sum(report["attempts"]["passed"] for report in reports)
+    planned = sum(report["attempts"]["planned"] for report in reports)
+    counted = planned - sum(report["failure_modes"].get("no_solution", 0) for report in reports)
+    over = f"{counted} attempts, so tasks with more attempts weigh more"
+    return _average(passed / counted if counted else None, over)
 
 
 def _average(value: float | None, over: str) -> dict[str, Any]:

@@ -143,7 +143,9 @@ def test_early_stop_reports_only_pass_at_the_cap(rows: Rows) -> None:
 def test_early_stop_with_errors_keeps_both_bounds(rows: Rows) -> None:
     """A task without a success and with an errored attempt is undecided: not solved at worst, solved at best."""
     tasks = {"a": ["error", "passed"], "b": ["error", "failed"], "c": ["failed", "failed"]}
-    head = report(rows, tasks, strategy="pass")["headline"]
+    found = report(rows, tasks, strategy="pass")
+    assert (found["tasks"]["scored"], found["tasks"]["errored"]) == (2, 1)
+    head = found["headline"]
     assert (head["value"], head["best_case"]) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
     assert (head["over_scored"], head["over_scored_tasks"]) == (0.5, 2)
 

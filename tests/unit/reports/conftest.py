@@ -22,6 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
         ),
     },
     "satisfied": {"status": "skipped", "failure_mode": "strategy_satisfied"},
+    "no_solution": {"status": "skipped", "failure_mode": "no_solution"},
 }
 
 MakeRecord = Callable[..., AttemptRecord]

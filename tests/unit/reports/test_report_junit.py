@@ -104,6 +104,8 @@ def test_output_is_capped(make_record: MakeRecord) -> None:
     document = build_junit({}, [result("r", [record])], path)
     assert len(document) < 120_000
     assert b"characters cut" in document
+    passed = build_junit({}, [result("r", [make_record("passed", agent_output="x" * 5_000_000)])], path)
+    assert len(passed) < 5_000
 
 
 def test_names_are_distinct_and_sort_by_task(make_record: MakeRecord) -> None:

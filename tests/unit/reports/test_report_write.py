@@ -117,6 +117,17 @@ def test_the_three_averages_are_apart_and_labelled(make_run: MakeRun) -> None:
     assert "3 requests" in found["over_requests"]["over"]
 
 
+def test_attempts_without_a_solution_or_after_a_success_are_no_samples(make_run: MakeRun) -> None:
+    """Attempts that could not be made leave the average over attempts; early stop leaves it undefined."""
+    assert (
+        summary_of(make_run({"r": {"a": ["passed"], "b": ["no_solution"]}}))["averages"]["over_attempts"]["value"] == 1
+    )
+    stopped = summary_of(make_run({"r": {"a": ["failed", "passed", "satisfied"]}}))["averages"]
+    assert stopped["over_attempts"]["value"] is None
+    assert "first success" in stopped["over_attempts"]["over"]
+    assert stopped["over_tasks"]["value"] == 1
+
+
 def test_requests_come_in_declared_order(make_run: MakeRun) -> None:
     """The order of run.json holds, whatever was planned or finished first; undeclared ones follow."""
     run = make_run({"zero": {"a": ["passed"]}, "second": {"a": ["passed"]}, "first": {"a": ["passed"]}}, INFO)
