@@ -26,6 +26,7 @@ __all__ = [
     "full_path",
     "leaves",
     "merge",
+    "origins",
     "put",
     "resolve_paths",
     "set_path",
@@ -141,6 +142,13 @@ def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
             yield from leaves(value, (*path, key))
     else:
         yield path, node
+
+
+def origins(tree: Map, fallback: str) -> dict[str, str]:
+    """Return where each value of *tree* was written, by dotted key; an empty mapping sets nothing."""
+    return {
+        ".".join(path): where(node, fallback) for path, node in leaves(tree) if not (isinstance(node, Map) and not node)
+    }
 
 
 def full_path(key: str) -> tuple[str, ...]:

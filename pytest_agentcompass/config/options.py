@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..components.shape import validate
-from ..components.yaml_file import Map, where
+from ..components.yaml_file import Map
 from ..contracts.environment import Strict
-from .layers import leaves
+from .layers import origins
 
 __all__ = ["OPTION_KEYS", "RuntimeOptions", "make_options"]
 
@@ -74,5 +74,5 @@ def make_options(tree: Map, bases: Mapping[str, Path], default_results: Path) ->
         progress=options.progress,
         log_level=options.log_level,
         task_concurrency=options.task_concurrency,
-        provenance={".".join(path): where(node, tree.source) for path, node in leaves(tree) if path},
+        provenance=origins(tree, tree.source),
     )

@@ -14,7 +14,7 @@ from ..components.yaml_file import Map, Scalar, text, where
 from ..contracts.request import RunMetadata, RunRequest
 from ..errors import ConfigError, nearest
 from .files import ConfigFiles
-from .layers import COMPONENTS, SECTIONS, leaves, merge, put, resolve_paths, set_path, substitute, unknown_key
+from .layers import COMPONENTS, SECTIONS, merge, origins, put, resolve_paths, set_path, substitute, unknown_key
 from .options import RuntimeOptions
 
 __all__ = ["RequestSource", "ResolvedRequest", "Resolver"]
@@ -63,7 +63,7 @@ class Resolver:
         tree = resolve_paths(substitute(tree, self.environ), self.bases, self.environ.get("HOME"))
         self._check_agent(tree)
         sections = {name: self._section(name, tree) for name in SECTIONS if isinstance(tree.get(name), Map)}
-        provenance = {".".join(path): where(node, written.source) for path, node in leaves(tree) if path}
+        provenance = origins(tree, written.source)
         request = RunRequest(metadata=self._metadata(written), **sections)
         self._check_choices(request, tree)
         if written.options is not None and written.options.task_concurrency is not None:

@@ -287,3 +287,7 @@ def test_show_config_tells_origins(tmp_path: Path, write: Write) -> None:
     assert ["execution.attempts.k", "2", "command", "line"] in lines
     assert ["environment.id", "box", "default", "of", "benchmark", "'bench'"] in lines
     assert ["execution.max_retries", "0", "built-in", "default"] in lines
+    plain = show_config([own(resolve(tmp_path, *BASE))])
+    assert next(line for line in plain.splitlines() if line.startswith("  execution.attempts.k ")).endswith(
+        "built-in default"
+    )
