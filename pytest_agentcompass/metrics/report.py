@@ -16,7 +16,7 @@ from .intervals import Interval, bootstrap
 from .tallies import Planned, TaskTally, tally
 from .totals import duration_figures, failure_modes, metric_figures, usage_figures
 
-__all__ = ["REPORT_SCHEMA_VERSION", "build_report"]
+__all__ = ["REPORT_SCHEMA_VERSION", "build_report", "request_status"]
 
 REPORT_SCHEMA_VERSION = 1
 _HEADLINE = "tasks solved / tasks selected; an errored, missing or cut attempt counts as not solved"
@@ -42,7 +42,8 @@ def build_report(
 ) -> dict[str, Any]:
     """Return the report of one request as plain data (strict JSON).
 
-    *planned* are its selected attempts (request, task id, attempt); *categories* gives categories of tasks
+    *planned* are its selected attempts (request, task id, attempt); what belongs to another request than
+    *request* (default: the first one met) is left out; *categories* gives categories of tasks
     without a record; *defined_tasks* is how many tasks the suite has before selection; *early_stop* says
     that outcomes decided how many attempts were made (default: seen from the strategy and the records).
     Raises ConfigError for an aggregation mode or a hierarchy that cannot be used.
@@ -50,13 +51,14 @@ def build_report(
     if aggregation_mode not in _OVER:
         raise ConfigError(f"aggregation mode {aggregation_mode!r} is not known; {nearest(aggregation_mode, _OVER)}")
     hierarchy = parse_hierarchy(category_hierarchy) if category_hierarchy else None
-    tallies, extra = tally(records, planned, categories)
+    name = request or _name(records, planned)
+    tallies, extra = tally(_of(name, records), [item for item in planned if item[0] == name], categories)
     counted = [item for item in tallies if item.n]
     early = strategy == "pass" or any(item.satisfied for item in tallies) if early_stop is None else early_stop
     seen = [record for item in tallies for record in item.records]
     report: dict[str, Any] = {
         "schema_version": REPORT_SCHEMA_VERSION,
-        "request": request or _name(records, planned),
+        "request": name,
         "k": k,
         "strategy": strategy,
         "early_stop": early,
@@ -106,6 +108,10 @@ def _solved(early: bool) -> Any:
 
 def _name(records: Sequence[AttemptRecord], planned: Sequence[Planned]) -> str:
     return planned[0][0] if planned else records[0].request if records else ""
+
+
+def _of(name: str, records: Sequence[AttemptRecord]) -> list[AttemptRecord]:
+    return [record for record in records if record.request == name]
 
 
 def _metric_head(contract: MetricContract) -> dict[str, str]:

@@ -10,6 +10,7 @@ from ..components.registry import Registry
 from ..contracts.metrics import MetricContract, MetricSpec
 from ..contracts.record import AttemptRecord
 from ..errors import AgentCompassError, ConfigError
+from ..metrics.aggregation import parse_hierarchy
 from ..metrics.report import build_report
 from ..metrics.tallies import Planned
 from ..redaction import plain
@@ -133,6 +134,7 @@ def _result(
     attempts = _section(_section(info, "execution"), "attempts")
     benchmark = _section(info, "benchmark")
     categories, defined = _tasks(rundir, name)
+    hierarchy, notes = _hierarchy(benchmark.get("category_hierarchy"))
     report = build_report(
         records,
         planned,
@@ -140,12 +142,24 @@ def _result(
         k=max([attempts.get("k", 1), *(number for _, _, number in planned), *(record.attempt for record in records)]),
         strategy=attempts.get("strategy", "avg"),
         aggregation_mode=benchmark.get("aggregation_mode", "micro_weighted"),
-        category_hierarchy=benchmark.get("category_hierarchy"),
+        category_hierarchy=hierarchy,
         categories=categories,
         defined_tasks=defined,
         request=name,
     )
+    report["notes"] += notes
     return RequestResult(name, report, records, planned, info, categories)
+
+
+def _hierarchy(data: Any) -> tuple[Mapping[str, Any] | None, list[str]]:
+    """Return a stored hierarchy, or none and a note: a run that is over must not lose its reports to it."""
+    if not data:
+        return None, []
+    try:
+        parse_hierarchy(data)
+    except ConfigError as error:
+        return None, [f"the score ignores the category hierarchy: {error.message}"]
+    return data, []
 
 
 def _contract(benchmark: object, records: Sequence[AttemptRecord]) -> MetricContract:

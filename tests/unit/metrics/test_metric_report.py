@@ -218,6 +218,15 @@ def test_records_outside_the_plan_count_nowhere_and_are_said(make_record: MakeRe
     assert any("2 record(s)" in note for note in found["notes"])
 
 
+def test_other_requests_are_left_out(make_record: MakeRecord) -> None:
+    """The same task id in two requests is two tasks; a report is about one request."""
+    records = [make_record("passed", "a"), make_record("failed", "a", request="q")]
+    plan = [("r", "a", 1), ("q", "a", 1)]
+    assert build_report(records, plan, CONTRACT, k=1, request="r")["headline"]["value"] == 1.0
+    assert build_report(records, plan, CONTRACT, k=1, request="q")["headline"]["value"] == 0.0
+    assert build_report(records, plan, CONTRACT, k=1)["attempts"]["planned"] == 1
+
+
 def test_without_a_plan_the_records_are_the_plan(make_record: MakeRecord) -> None:
     """A directory without a plan still gives figures over what is there."""
     found = build_report([make_record("passed", "a"), make_record("error", "b")], [], CONTRACT, k=1)

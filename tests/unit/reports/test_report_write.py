@@ -178,6 +178,14 @@ def test_a_benchmark_may_replace_figures_and_lose_none(make_run: MakeRun) -> Non
     assert data["requests"][0]["report"]["attempts"]["planned"] == 4
 
 
+def test_an_unusable_hierarchy_costs_no_report(make_run: MakeRun) -> None:
+    """A run that is over is reported without it, and says why."""
+    info = [{"metadata": {"name": "r"}, "benchmark": {"id": "b", "category_hierarchy": {"groups": 3}}}]
+    report = collect_results(make_run({"r": {"a": ["passed"]}}, info))[0].report
+    assert report["score"]["value"] == 1.0
+    assert any("ignores the category hierarchy" in note for note in report["notes"])
+
+
 def test_given_contracts_are_used(make_run: MakeRun) -> None:
     """The running session knows the contract; it is not guessed."""
     contract = MetricContract({"reward": MetricSpec("scalar", primary=True, unit="points")})
