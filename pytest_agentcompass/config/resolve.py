@@ -197,7 +197,19 @@ def _options(
         elif key not in RunRuntimeSpec.model_fields:
             raise unknown_key(COMMAND_LINE, key, (*OPTION_KEYS, *RunRuntimeSpec.model_fields), "runtime")
     _put_concurrency(tree, words.tree.get("execution"))
-    return make_options(substitute(tree, resolver.environ, ("runtime",)), resolver.bases, rootdir / RESULTS_DIR)
+    options = make_options(substitute(tree, resolver.environ, ("runtime",)), resolver.bases, rootdir / RESULTS_DIR)
+    _check_providers(options, resolver.registry)
+    return options
+
+
+def _check_providers(options: RuntimeOptions, registry: Registry) -> None:
+    """Raise ConfigError for a limit or rate of an environment that does not exist: it would limit nothing."""
+    known = registry.ids("environment")
+    for name, limits in (("provider_limits", options.provider_limits), ("open_rates", options.open_rates)):
+        for id in limits:
+            if id not in known:
+                place = options.provenance.get(f"{name}.{id}", "")
+                raise unknown_key(place, id, known, f"runtime.{name} (no such environment)")
 
 
 def _single(key: str, value: Any) -> Map:

@@ -26,7 +26,7 @@ class BenchParams(BaseModel):
 
 class Bench(BaseBenchmark):
     id = "bench"
-    params_model = BenchParams
+    params_model: ClassVar[type[BaseModel] | None] = BenchParams
     default_environment = "box"
 
     def load_tasks(self, req: Any) -> Any:
@@ -35,7 +35,7 @@ class Bench(BaseBenchmark):
     async def prepare_task(self, *args: Any) -> Any:
         raise NotImplementedError
 
-    async def evaluate(self, *args: Any) -> Any:  # type: ignore[override]
+    async def evaluate(self, *args: Any) -> Any:
         raise NotImplementedError
 
 
@@ -71,7 +71,7 @@ class AgentParams(BaseModel):
 
 class Agent(BaseHarness):
     id = "agent"
-    params_model = AgentParams
+    params_model: ClassVar[type[BaseModel] | None] = AgentParams
 
     async def run_task(self, *args: Any) -> Any:
         raise NotImplementedError
@@ -79,7 +79,7 @@ class Agent(BaseHarness):
 
 class Other(Agent):
     id = "other"
-    params_model: ClassVar[type[BaseModel] | None] = None
+    params_model = None
 
 
 class Talker(Agent):

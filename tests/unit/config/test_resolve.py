@@ -99,12 +99,12 @@ def test_config_entry_of_another_component_is_not_used(tmp_path: Path, write: Wr
 
 def test_options(tmp_path: Path, write: Write) -> None:
     """Process options: built in, config `runtime`, command line; a relative folder stands beside its file."""
-    write("conf/agentcompass.yaml", "runtime: {results_dir: out, deadline_seconds: 60, provider_limits: {docker: 2}}")
+    write("conf/agentcompass.yaml", "runtime: {results_dir: out, deadline_seconds: 60, provider_limits: {crate: 2}}")
     config = resolve(tmp_path / "conf", "runtime.deadline_seconds=90", "runtime.provider_limits.box=1", "concurrency=8")
     options = config.options
     assert options.results_dir == tmp_path / "conf" / "out"
     assert (options.deadline_seconds, options.cleanup_grace_seconds) == (90.0, 30.0)
-    assert options.provider_limits == {"docker": 2, "box": 1}
+    assert options.provider_limits == {"crate": 2, "box": 1}
     assert options.task_concurrency == 8
     assert options.provenance["deadline_seconds"] == "command line"
     assert resolve(tmp_path).options.results_dir == tmp_path / "agentcompass-results"
@@ -204,6 +204,10 @@ def test_secrets_are_masked_everywhere(tmp_path: Path) -> None:
         ((*BASE, "timeout=12:30"), "must be a plain number such as 750 or 12.5, not 12:30"),
         ((*BASE, "name= "), "name= must be a readable text"),
         (("runtime.results=x",), "unknown key 'results' of runtime; did you mean 'results_dir'?"),
+        (
+            ("runtime.open_rates.bx=1",),
+            "unknown key 'bx' of runtime.open_rates (no such environment); did you mean 'box'?",
+        ),
         (("concurrency=-1",), "task_concurrency must be 0 or more, not -1"),
         (("concurrency=many",), "task_concurrency must be a whole number, not many"),
         (("runtime.progress=loud",), "runtime.progress: must be 'auto', 'on' or 'off', not 'loud'"),

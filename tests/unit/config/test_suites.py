@@ -16,7 +16,7 @@ SUITE = """\
 version: 1
 name: nightly
 task_concurrency: 4
-runtime: {deadline_seconds: 3600, provider_limits: {docker: 2}}
+runtime: {deadline_seconds: 3600, provider_limits: {box: 2}}
 defaults:
   harness: {id: agent, mode: fast}
   model: {id: m1, params: {temperature: 0}}

@@ -26,7 +26,7 @@ class Bench(BaseBenchmark):
     async def prepare_task(self, *args: Any) -> Any:
         raise NotImplementedError
 
-    async def evaluate(self, *args: Any) -> Any:  # type: ignore[override]
+    async def evaluate(self, *args: Any) -> Any:
         raise NotImplementedError
 
     def build_plan(self, task: TaskSpec, req: RunRequest, environment: EnvironmentSpec) -> BenchmarkPlan:

@@ -284,7 +284,7 @@ def test_fresh_environment_is_a_copy_with_the_same_policies() -> None:
 )
 def test_sandboxed_agent_reaches_its_model(policy: object, expected: str) -> None:
     """An agent that calls the model from inside gets the endpoint added, visibly; others get nothing."""
-    sections = {
+    sections: dict[str, Any] = {
         "environment": {"run_network_policy": policy},
         "model": {"id": "m", "base_url": "https://llm.example:8443/v1"},
     }
