@@ -183,6 +183,8 @@ def _spread(key: str, value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     if key in SECTIONS and isinstance(value, Scalar) and value.is_null:
         return
     if key not in SECTIONS or not isinstance(value, Map):
+        if key in SECTIONS and key not in _WITH_ID:
+            raise ConfigError(f"{where(value)}: {key} must be a mapping of keys to values")
         yield full_path(key), value
         return
     for name, node in value.items():

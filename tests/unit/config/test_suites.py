@@ -121,6 +121,8 @@ def test_words_that_a_suite_excludes(tmp_path: Path, write: Write, word: str) ->
             "is given twice in request 'x'",
         ),
         ("{name: x, benchmark: bench, runtime: {results_dir: x}}", "x", "runtime.results_dir: unknown key"),
+        ("{name: x, benchmark: bench, execution: 3}", "x", "execution must be a mapping of keys to values"),
+        ("{name: x, benchmark: [bench]}", "x", "benchmark.id must be a text"),
         ("{name: x, benchmark: free}", "x", "makes its own runs"),
         ("{name: x, benchmark: bench, api_key: '${NOT_SET}'}", "x", "model.api_key: the environment variable NOT_SET"),
     ],
