@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["TerminalSession", "TerminalTimeout"]
 
 _QUICK = 30.0  # seconds that a tmux command itself may take
+_PROMPT = 10.0  # seconds that a shell may take to show its first prompt
 _CHUNK = 16_000  # characters per send-keys call: far below what one argument may hold
 
 
@@ -79,7 +80,15 @@ class TerminalSession:
         if not result.ok:
             raise SetupError(f"the terminal {name!r} could not be started: {result.output.strip()[-500:]}")
         env.terminals[name] = session
+        if recorder:
+            await session._wait_for_prompt()
         return session
+
+    async def _wait_for_prompt(self) -> None:
+        """Wait until the recorder shows something: it throws away what is typed before it is ready."""
+        end = time.monotonic() + _PROMPT
+        while time.monotonic() < end and not (await self.capture(history=False)).strip():
+            await asyncio.sleep(0.05)
 
     async def _tools(self, record: bool) -> str | None:
         """Make sure of tmux; return where to record to when asciinema is there and wanted."""
@@ -161,7 +170,7 @@ class TerminalSession:
         """Return the pane's text with wrapped lines joined; the whole *history* or the screen alone."""
         since = ["-S", "-"] if history else []
         result = await self._tmux("capture-pane", "-p", "-J", *since, "-t", self.name)
-        return result.stdout if result.ok else ""
+        return result.stdout.rstrip() + "\n" if result.ok else ""
 
     async def pane_pid(self) -> int | None:
         """Return the process id of the pane's first process, None when the session has ended."""

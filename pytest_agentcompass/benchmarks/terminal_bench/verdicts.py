@@ -166,13 +166,16 @@ def _nothing_ran(counts: dict[str, int], evidence: Evidence) -> EvaluationError:
 
 
 def short_names(tests: dict[str, str]) -> dict[str, str]:
-    """Return *tests* by what follows the first `::` of the node id, or by the whole id where two would clash."""
+    """Return *tests* by what follows the first `::` of the node id, or by the whole id where two would clash.
+
+    A collection error has no `::`; its name is that of the file.
+    """
     short = Counter(_short(name) for name in tests)
     return {(_short(name) if short[_short(name)] == 1 else name): status for name, status in tests.items()}
 
 
 def _short(name: str) -> str:
-    return name.partition("::")[2] or name
+    return name.partition("::")[2] or (name.rpartition("/")[2] if name.endswith(".py") else name)
 
 
 def _marked(parser: str, evidence: Evidence) -> Verdict:
