@@ -110,8 +110,10 @@ class ProcessRunner:
             # Once the foreground is over, a background child that holds the pipes is not waited for.
             _, open_ends = await asyncio.wait([item.ended for item in streams], timeout=_GRACE_SECONDS)
         except asyncio.CancelledError:
-            await shielded(self._end(child, mark, exited))
-            self._release(streams)
+            try:
+                await shielded(self._end(child, mark, exited))
+            finally:
+                self._release(streams)
             raise
         return self._result(exited, streams, timed_out, bool(open_ends), time.monotonic() - began)
 

@@ -31,10 +31,9 @@ T = TypeVar("T")
 REQUEST = RunRequest(benchmark=BenchmarkSpec(id="tasks"))
 
 
-def make_plan(root: Path, execution: ExecutionSpec | None = None, **spec: object) -> ExecutionPlan:
+def make_plan(root: Path, **spec: object) -> ExecutionPlan:
     """Return a plan whose folders are made under *root*."""
-    environment = EnvironmentSpec.model_validate({"params": {"root": str(root / "root")}, **spec})
-    return ExecutionPlan(environment=environment, execution=execution or ExecutionSpec())
+    return ExecutionPlan(environment=EnvironmentSpec.model_validate({"params": {"root": str(root / "root")}, **spec}))
 
 
 def with_session(root: Path, work: Callable[[HostProcessSession], Awaitable[T]], **spec: object) -> T:
@@ -180,7 +179,9 @@ def test_download_leaves_out_what_is_unsafe(tmp_path: Path) -> None:
     limits = ExecutionSpec(artifact_limit_bytes=1000, artifact_limit_files=3)
 
     async def main() -> list[str]:
-        session = await HostProcessEnvironment().open(REQUEST, make_plan(tmp_path, limits))
+        plan = make_plan(tmp_path)
+        plan.execution = limits
+        session = await HostProcessEnvironment().open(REQUEST, plan)
         script = (
             "mkdir d; cd d; echo a > a; chmod 4755 a; ln -s /etc/hosts abs; ln -s ../../.. up; mkfifo pipe; "
             "truncate -s 1T sparse; echo z > z; for n in 1 2 3 4; do echo $n > m$n; done"

@@ -6,6 +6,7 @@ import asyncio
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr, ValidationError
@@ -180,7 +181,7 @@ def test_failing_agent_is_the_agents_fault_with_what_it_left(tmp_path: Path, whe
 def test_time_limit(tmp_path: Path, where: str, limit: str) -> None:
     """The shorter of the task's limit and the harness's ends the agent: an agent timeout."""
     task = prepared_task(run_timeout_seconds=0.5 if limit == "task" else 500.0)
-    params = {} if limit == "task" else {"timeout": 0.5}
+    params: dict[str, Any] = {} if limit == "task" else {"timeout": 0.5}
     with pytest.raises(AgentFailure, match=r"within 0\.5 s") as caught:
         run(tmp_path, "echo begun; sleep 60", where=where, task=task, **params)
     assert caught.value.failure_mode == "agent_timeout"
