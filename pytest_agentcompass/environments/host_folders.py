@@ -46,8 +46,11 @@ def private_folder(path: str) -> str:
     return path
 
 
-def make_box(root: str, token: str) -> str:
-    """Make the folder of one attempt under *root*, with `work`, `home` and `tmp`, and say whose it is."""
+def make_box(root: str, token: str, *, keep: bool = False) -> str:
+    """Make the folder of one attempt under *root*, with `work`, `home` and `tmp`, and say whose it is.
+
+    One that is to be *kept* stays when its owner is dead.
+    """
     private_folder(root)
     try:
         attempt = current_attempt()
@@ -56,7 +59,7 @@ def make_box(root: str, token: str) -> str:
         slug, run_id, labels = "session", "", {}
     try:
         box = tempfile.mkdtemp(prefix=f"{slug}-", dir=root)
-        owner = {**_owner(os.getpid()), "run": run_id, "token": token, "labels": labels}
+        owner = {**_owner(os.getpid()), "run": run_id, "token": token, "labels": labels, "kept": keep}
         with open(os.path.join(box, _OWNER), "w", encoding="utf-8") as stream:
             json.dump(owner, stream)
         for name in ("work", "home", "tmp"):
@@ -72,18 +75,24 @@ def sweep(root: str | None = None) -> list[str]:
     """Remove the folders and end the processes of attempts whose owner is dead; return one line for each."""
     done = []
     for box, owner in _boxes(root):
-        if _abandoned(box, owner):
-            done.append(_remove(box, owner))
+        if _abandoned(box, owner) and not owner.get("kept"):
+            _kill([owner.get("token")], 2.0)
+            done.append(_remove(box))
     return done
 
 
-def remove_run(run_id: str, root: str | None = None, *, seconds: float = 5.0) -> list[str]:
-    """End the processes and remove the folders of a run at once, dead or alive; return one line for each.
+def remove_run(run_id: str, root: str | None = None, *, owner: int | None = None, seconds: float = 4.0) -> list[str]:
+    """End the processes and remove the folders of a run (of the process *owner*), dead or alive; say what was done.
 
-    Works without an event loop. At most about *seconds* are spent on each attempt.
+    Works without an event loop. At most about *seconds* are spent on killing. Kept folders stay.
     """
-    found = [(box, owner) for box, owner in _boxes(root) if owner.get("run") == run_id]
-    return [_remove(box, owner, seconds) for box, owner in found]
+    found = [
+        (box, mine)
+        for box, mine in _boxes(root)
+        if mine.get("run") == run_id and not mine.get("kept") and owner in (None, mine.get("pid"))
+    ]
+    _kill([mine.get("token") for _, mine in found], seconds)
+    return [_remove(box) for box, _ in found]
 
 
 @functools.lru_cache(maxsize=2)
@@ -118,10 +127,7 @@ def _abandoned(box: str, owner: dict[str, Any]) -> bool:
         return False
 
 
-def _remove(box: str, owner: dict[str, Any], seconds: float = 2.0) -> str:
-    token = owner.get("token")
-    if isinstance(token, str) and token:
-        _kill(ProcessTree(token, adopt=True), seconds)
+def _remove(box: str) -> str:
     try:
         remove_tree(box)
     except SandboxError as error:
@@ -129,7 +135,9 @@ def _remove(box: str, owner: dict[str, Any], seconds: float = 2.0) -> str:
     return f"removed {box}"
 
 
-def _kill(tree: ProcessTree, seconds: float) -> None:
+def _kill(tokens: list[Any], seconds: float) -> None:
+    trees = [ProcessTree(token, adopt=True) for token in tokens if isinstance(token, str) and token]
     deadline = time.monotonic() + seconds
-    while tree.kill_once() and time.monotonic() < deadline:
+    while trees and time.monotonic() < deadline:
+        trees = [tree for tree in trees if tree.kill_once()]
         time.sleep(0.005)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -25,7 +26,7 @@ from ..errors import EnvironmentGone, SandboxError, SetupError
 from .host_files import HostFiles, remove_tree
 from .host_folders import default_root, make_box, private_folder, remove_run, sweep
 
-__all__ = ["HostProcessEnvironment", "HostProcessParams", "HostProcessSession", "remove_run", "sweep"]
+__all__ = ["HostProcessEnvironment", "HostProcessParams", "HostProcessSession"]
 
 _SETUP_SECONDS = 600.0
 _LAST_CHARACTERS = 2000
@@ -193,6 +194,18 @@ class HostProcessEnvironment(BaseEnvironment):
     id: ClassVar[str] = "host_process"
     params_model: ClassVar[type[BaseModel] | None] = HostProcessParams
 
+    def __init__(self) -> None:
+        self._roots = {default_root()}
+
+    def sweep(self) -> list[str]:
+        """Remove folders and processes of attempts whose owner is dead; return one line for each."""
+        return [line for root in sorted(self._roots) for line in sweep(root)]
+
+    def remove_run(self, run_id: str, owner: int | None = None) -> None:
+        """Remove every attempt of a run (of the process *owner*) at once, without an event loop."""
+        for root in sorted(self._roots):
+            remove_run(run_id, root, owner=owner)
+
     def check(self, environment: EnvironmentSpec) -> list[str]:
         """Return what this provider cannot do of *environment*."""
         problems = super().check(environment)
@@ -226,8 +239,14 @@ class HostProcessEnvironment(BaseEnvironment):
         if problems:
             raise SandboxError("; ".join(problems))
         runner = ProcessRunner(output_limit=limits.output_limit_bytes)
-        box = make_box(self._root(spec), runner.token)
+        keep = req.execution.keep_environment
+        box = make_box(self._root(spec), runner.token, keep=keep)
         session = self._session(runner, box, spec, plan)
+        if keep:
+            session.info |= {
+                "enter": f"cd {shlex.quote(session.default_workdir)}",
+                "remove": f"rm -rf {shlex.quote(box)}",
+            }
         try:
             await session.run_setup(spec.setup)
         except BaseException:
@@ -248,10 +267,11 @@ class HostProcessEnvironment(BaseEnvironment):
         session.info = {"provider": self.id, "workdir": work, "user": session.default_user, "notes": self.notes(spec)}
         return session
 
-    @staticmethod
-    def _root(spec: EnvironmentSpec) -> str:
-        root = HostProcessParams.model_validate(spec.params).root
-        return os.path.abspath(os.path.expanduser(root)) if root else default_root()
+    def _root(self, spec: EnvironmentSpec) -> str:
+        given = HostProcessParams.model_validate(spec.params).root
+        root = os.path.abspath(os.path.expanduser(given)) if given else default_root()
+        self._roots.add(root)
+        return root
 
 
 def _own_name() -> str:

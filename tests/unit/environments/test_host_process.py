@@ -14,16 +14,16 @@ from typing import TypeVar
 
 import pytest
 
+from pytest_agentcompass.components.context import AttemptContext, set_current_attempt
 from pytest_agentcompass.components.owner import boot_id, host_name
 from pytest_agentcompass.contracts.environment import EnvironmentSpec
 from pytest_agentcompass.contracts.network import NetworkPolicy
 from pytest_agentcompass.contracts.plan import ExecutionPlan
 from pytest_agentcompass.contracts.request import BenchmarkSpec, ExecutionSpec, RunRequest
+from pytest_agentcompass.environments.host_folders import remove_run, sweep
 from pytest_agentcompass.environments.host_process import (
     HostProcessEnvironment,
     HostProcessSession,
-    remove_run,
-    sweep,
 )
 from pytest_agentcompass.errors import EnvironmentGone, PlanningError, SandboxError, SetupError
 
@@ -460,9 +460,52 @@ def test_sweep_without_a_root_does_nothing(tmp_path: Path) -> None:
 
 
 def test_run_is_removed_by_force(tmp_path: Path) -> None:
-    """remove_run ends and removes what is open of one run, without an event loop, and nothing of others."""
-    for name, run in (("mine", "run-1"), ("other", "run-2")):
+    """remove_run removes what is open of one run and owner, without an event loop, and nothing of others."""
+    pid = os.getpid()
+    for name, run, owner in (("mine", "run-1", pid), ("other", "run-2", pid), ("worker", "run-1", pid + 1)):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "owner.json").write_text(json.dumps({"pid": os.getpid(), "run": run, "token": name * 3}))
-    assert remove_run("run-1", str(tmp_path)) == [f"removed {tmp_path / 'mine'}"]
-    assert os.listdir(tmp_path) == ["other"]
+        (tmp_path / name / "owner.json").write_text(json.dumps({"pid": owner, "run": run, "token": name * 3}))
+    assert remove_run("run-1", str(tmp_path), owner=pid) == [f"removed {tmp_path / 'mine'}"]
+    assert sorted(os.listdir(tmp_path)) == ["other", "worker"]
+    assert remove_run("run-1", str(tmp_path)) == [f"removed {tmp_path / 'worker'}"]
+
+
+def test_provider_removes_an_open_attempt_with_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the provider opened itself is ended and removed by run id, also under a root of its own."""
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def main() -> list[int]:
+        provider = HostProcessEnvironment()
+        set_current_attempt(AttemptContext("run-9", "main", "t", 1, tmp_path / "attempt"))
+        session = await provider.open(REQUEST, make_plan(tmp_path))
+        try:
+            await session.exec("setsid sleep 7901 &", shell=True)
+            provider.remove_run("another run")
+            assert len(os.listdir(tmp_path / "root")) == 1
+            assert provider.sweep() == []
+            provider.remove_run("run-9", os.getpid())
+            assert os.listdir(tmp_path / "root") == []
+            return session._runner.tree.find()
+        finally:
+            set_current_attempt(None)
+            await session.close()
+
+    assert asyncio.run(main()) == []
+
+
+def test_kept_folder_outlives_its_owner(tmp_path: Path) -> None:
+    """keep_environment: the folder says how to enter and remove it, and no sweep takes it."""
+    request = REQUEST.model_copy(update={"execution": ExecutionSpec(keep_environment=True)})
+
+    async def main() -> dict[str, object]:
+        return (await HostProcessEnvironment().open(request, make_plan(tmp_path))).info
+
+    info = asyncio.run(main())
+    box = next((tmp_path / "root").iterdir())
+    owner = json.loads((box / "owner.json").read_text())
+    (box / "owner.json").write_text(json.dumps({**owner, "start": "1"}))
+    assert sweep(str(tmp_path / "root")) == []
+    assert info["enter"] == f"cd {box / 'work'}"
+    assert subprocess.run(str(info["remove"]), shell=True, check=True).returncode == 0
+    assert not box.exists()
