@@ -259,7 +259,6 @@ def _grade_answer(expected: str | list[str], own: dict[str, Any], result: RunRes
     shown = repr(given.strip()[:200]) if given.strip() else "no answer"
     text = f"expected {' or '.join(repr(item) for item in wanted)} (match: {match}), got {shown}"
     result.note("evaluate", "wrong_answer" if given.strip() else "no_answer", text, severity="info")
-    result.verifier_output = f"{result.verifier_output}\n{text}".lstrip("\n")
     return False
 
 

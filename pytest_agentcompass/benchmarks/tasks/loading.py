@@ -11,7 +11,7 @@ from typing import Any
 from ...components.yaml_file import Map, Scalar, Seq, load_yaml_file
 from ...contracts.task import TaskProblem, TaskSpec
 from ...errors import ConfigError, TaskLoadError, nearest
-from .fields import build_task
+from .fields import KEY, build_task
 
 __all__ = ["load_path"]
 
@@ -86,7 +86,7 @@ def _rows_of(tree: Any, path: str) -> list[Any]:
 def _load_jsonl(path: str, default_match: str) -> list[TaskSpec | TaskProblem]:
     folder = os.path.dirname(os.path.abspath(path))
     items: list[TaskSpec | TaskProblem] = []
-    numbered = ""
+    numbered = False
     for line, raw in _lines(path):
         source = f"{path}:{line}"
         try:
@@ -95,9 +95,10 @@ def _load_jsonl(path: str, default_match: str) -> list[TaskSpec | TaskProblem]:
             items.append(TaskProblem(f"line {line}", f"{source}: {error}", source))
             continue
         item = _build(row, source, folder, default_match)
-        if not numbered and isinstance(item, TaskSpec) and _is_number(row.get("answer", row.get("expected"))):
-            numbered = f"{source}: answers given as numbers are compared as text (here {item.ground_truth!r})"
-            item.warnings = (numbered,)
+        if not numbered and isinstance(item, TaskSpec) and _is_number_as_text(row, item):
+            numbered = True
+            text = f"{source}: answers given as numbers are compared as text (here {item.ground_truth!r})"
+            item.warnings = (text,)
         items.append(item)
     return items
 
@@ -173,8 +174,11 @@ def _float(written: str) -> float:
 _decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_float)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _is_number_as_text(row: dict[str, Any], task: TaskSpec) -> bool:
+    value = row.get("answer", row.get("expected"))
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    return bool(task.metadata[KEY]["match"] != "numeric")
 
 
 def _build(row: Any, source: str, folder: str, default_match: str) -> TaskSpec | TaskProblem:

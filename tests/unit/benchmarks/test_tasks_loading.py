@@ -287,10 +287,10 @@ def test_broken_row_is_named_and_the_rest_loads(tmp_path: Path, row: str | bytes
 def test_numbers_as_answers_are_text_and_it_is_said_once(tmp_path: Path) -> None:
     """A number counts as its text; one warning for the file says so."""
     lines = [f'{{"id":"{n}","question":"q","answer":{n}}}' for n in (3, 4)]
-    tasks, _ = rows(tmp_path, *lines)
-    assert [task.ground_truth for task in tasks] == ["3", "4"]
-    assert [len(task.warnings) for task in tasks] == [1, 0]
-    assert "compared as text" in tasks[0].warnings[0]
+    tasks, _ = rows(tmp_path, '{"id":"n","question":"q","answer":2,"match":"numeric"}', *lines)
+    assert [task.ground_truth for task in tasks] == ["2", "3", "4"]
+    assert [len(task.warnings) for task in tasks] == [0, 1, 0]
+    assert "compared as text" in tasks[1].warnings[0]
 
 
 def test_no_row_of_a_doubled_id_runs(tmp_path: Path) -> None:

@@ -200,8 +200,8 @@ def test_answers_are_compared(tmp_path: Path, answer: str | None, correct: bool)
     assert result.metrics == {"correct": correct}
     assert result.ground_truth == "42"
     if not correct:
-        assert "expected '42' (match: exact), got " in result.verifier_output
-        assert (answer or "no answer") in result.verifier_output
+        assert "expected '42' (match: exact), got " in result.issues[-1].message
+        assert (answer or "no answer") in result.issues[-1].message
 
 
 def test_question_is_graded_without_a_sandbox(tmp_path: Path) -> None:
