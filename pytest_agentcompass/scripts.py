@@ -84,8 +84,8 @@ async def run_evaluation(
     work: list[tuple[RunRequest, TaskSpec, int]] = []
     problems: dict[str, list[str]] = {}
     for request in requests:
-        tasks, refused = await load_tasks(request, registry)
-        directory.write_tasks(request.name, tasks, refused)
+        tasks, refused, defined = await load_tasks(request, registry)
+        directory.write_tasks(request.name, tasks, refused, {"defined_tasks": defined})
         problems[request.name] = [item.message for item in refused]
         work.extend((request, task, n) for task in tasks for n in range(1, request.execution.attempts.k + 1))
     directory.write_planned([(request.name, task.task_id, n) for request, task, n in work])

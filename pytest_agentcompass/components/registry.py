@@ -135,8 +135,9 @@ class Registry:
         for name in modules:
             try:
                 module = importlib.import_module(name)
-            except ImportError as error:
-                raise ConfigError(f"plugins: module {name!r} cannot be imported: {error}") from error
+            except Exception as error:  # the user's module may raise anything
+                why = f"{type(error).__name__}: {error}"
+                raise ConfigError(f"plugins: module {name!r} cannot be imported: {why}") from error
             for kind, id, component, origin in _pending:
                 if origin == module.__name__ or origin.startswith(module.__name__ + "."):
                     self.add(kind, component, id=id, origin=f"plugins: {origin}")

@@ -100,14 +100,17 @@ class RunConfig:
             place = "" if error.message.startswith(item.source.rpartition(":")[0]) else f"{item.source}: "
             return SuiteProblem(item.name, f"{place}{error.message}")
 
-    def resolve(self, values: Mapping[str, Any], *, name: str, source: str) -> ResolvedRequest:
+    def resolve(
+        self, values: Mapping[str, Any], *, name: str, source: str, base: Path | None = None
+    ) -> ResolvedRequest:
         """Return the request that *values* describe (a marker's arguments, a script's), command line on top.
 
-        Keys are sections and short forms, as in a suite's request. Raises ConfigError.
+        Relative paths are relative to *base* (default: the current directory). Keys are sections and short forms, as in a suite's request. Raises ConfigError.
         """
         layer = canonical(tree_of(values, source), tuple({**SECTIONS, **SHORT_FORMS}), source)
         written = RequestSource(name, source, (layer, self._layer), self.options)
-        return self._resolver.resolve(written)
+        bases = {**self._resolver.bases, source: base or self._cwd}
+        return replace(self._resolver, bases=bases).resolve(written)
 
 
 def resolve_run(

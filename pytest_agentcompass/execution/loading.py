@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..components.calls import call
 from ..contracts.task import TaskProblem, TaskSpec
 from ..errors import ConfigError, TaskLoadError
+from ..metrics.aggregation import parse_hierarchy
 from ..planning.preflight import static_problems
 from .run import RequestContext
 
@@ -17,18 +18,21 @@ if TYPE_CHECKING:
 __all__ = ["load_tasks"]
 
 
-async def load_tasks(request: RunRequest, registry: Registry) -> tuple[list[TaskSpec], list[TaskProblem]]:
-    """Return the selected tasks of *request* in order, and the tasks that cannot be used.
+async def load_tasks(request: RunRequest, registry: Registry) -> tuple[list[TaskSpec], list[TaskProblem], int]:
+    """Return the selected tasks of *request* in order, those that cannot be used, and how many the suite defines.
 
     Raises ConfigError or TaskLoadError when the request as a whole cannot run.
     """
     context = RequestContext.make(request, registry)
     if context.harness is None and not context.benchmark.harness_free:
         raise ConfigError(f"benchmark {request.benchmark.id!r} needs a harness: harness=ID")
+    if request.benchmark.category_hierarchy:
+        parse_hierarchy(request.benchmark.category_hierarchy)
     loaded = await call(context.benchmark.load_tasks, request)
     problems = [item for item in loaded if isinstance(item, TaskProblem)]
     good = [item for item in loaded if isinstance(item, TaskSpec)]
     good, refused = _usable(good)
+    defined = len(good)
     tasks = await call(context.benchmark.select_tasks, good, _without(request, problems))
     if request.benchmark.sample_ids is not None:
         wanted = set(request.benchmark.sample_ids)
@@ -36,7 +40,7 @@ async def load_tasks(request: RunRequest, registry: Registry) -> tuple[list[Task
     faults = static_problems(request, tasks, registry)
     if faults:
         raise TaskLoadError("; ".join(faults))
-    return tasks, [*problems, *refused]
+    return tasks, [*problems, *refused], defined
 
 
 def _without(request: RunRequest, problems: list[TaskProblem]) -> RunRequest:

@@ -102,7 +102,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     run = run_of(metafunc.config)
     try:
         definition = metafunc.definition
-        request = run.resolved.resolve(marker.kwargs, name=definition.nodeid, source=str(definition.path)).request
+        request = run.resolved.resolve(
+            marker.kwargs, name=definition.nodeid, source=str(definition.path), base=definition.path.parent
+        ).request
         tasks, problems = run.tasks_of(request)
         if problems:
             raise AgentCompassError("; ".join(item.message for item in problems))

@@ -47,9 +47,9 @@ class Sentinel(pytest.Item):
 class EngineLoop:
     """Replaces pytest's loop when this process makes several attempts at once."""
 
-    def __init__(self, run: AgentCompassRun, slots: int) -> None:
+    def __init__(self, run: AgentCompassRun) -> None:
         self.run = run
-        self.slots = slots
+        self.slots = 1
         self.reasons: dict[str, int] = {}
 
     @pytest.hookimpl(tryfirst=True)
@@ -86,7 +86,8 @@ class EngineLoop:
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say how attempts are driven."""
-        return [f"agentcompass: up to {self.slots} attempts at once in this process"]
+        slots = self.run.slots
+        return [f"agentcompass: up to {slots} attempts at once in this process"] if slots > 1 else []
 
     def _drive(self, session: pytest.Session, mine: list[AttemptItem], others: list[pytest.Item]) -> None:
         assert self.run.context is not None

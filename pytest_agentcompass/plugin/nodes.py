@@ -68,11 +68,15 @@ class SuiteFile(pytest.File):
             raise self.CollectError(error.message) from None
         for entry in entries:
             if hasattr(entry, "request"):
-                yield RequestNode.from_parent(
-                    self, name=escape_id(entry.request.name), request=entry.request, run=self.run
-                )
+                yield self._request(entry.request)
             else:
                 yield problem(self, entry.name, entry.message)
+
+    def _request(self, request: RunRequest) -> RequestNode:
+        name = escape_id(request.name)
+        return RequestNode.from_parent(
+            self, name=name, nodeid=f"{self.nodeid}::{name}", path=self.path, request=request, run=self.run
+        )
 
 
 class RequestNode(pytest.Module):
@@ -180,8 +184,11 @@ class AttemptItem(pytest.Function):
         return item
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Return where the item stands: the request's file, and its node id."""
-        return self.path, 0, self.nodeid
+        """Return where the item stands: the request's file, and its node id.
+
+        The blank keeps pytest from taking the id apart at its dots when it prints it.
+        """
+        return self.path, 0, f"{self.nodeid} "
 
     def runtest(self) -> None:
         """Run and grade the attempt; not through `pytest_pyfunc_call`, which `-p no:python` takes away."""

@@ -96,7 +96,8 @@ def _phases(item: AttemptItem) -> list[pytest.TestReport]:
 def _interrupted(item: pytest.Item, interrupt: BaseException) -> None:
     attempt = item.stash.get(ATTEMPT, None)
     if attempt is not None and attempt.record is None:
-        attempt.stop(KeyboardInterrupt())
+        if attempt.status is None:
+            attempt.stop(KeyboardInterrupt())
         attempt.finish()
 
 

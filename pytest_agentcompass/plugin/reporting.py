@@ -13,6 +13,7 @@ from ..reports.text import problems, request_table, rerun_hint, results_lines
 from ..reports.write import collect_results, write_files
 
 if TYPE_CHECKING:
+    from ..contracts.metrics import MetricContract
     from ..reports.summary import RequestResult
     from .session import AgentCompassRun
 
@@ -78,19 +79,32 @@ class Reporting:
         assert self.run.context is not None
         self._guard(session, status)
         self.run.write_run_info("interrupted" if status == pytest.ExitCode.INTERRUPTED else "finished")
-        self.results = collect_results(self.run.context.directory, aggregate=self._aggregate)
+        self.results = collect_results(
+            self.run.context.directory, contracts=self._contracts(), aggregate=self._aggregate
+        )
         self.files = [path.name for path in write_files(self.run.context.directory, self.results)]
         for result in self.results:
             self.run.context.events.emit("request_finalized", request=result.name, status=result.report["status"])
             self.run.config.hook.pytest_agentcompass_request_finalized(request=result.name, report=dict(result.report))
         self.run.context.events.emit("run_finished", status=str(int(session.exitstatus)))
 
+    def _contracts(self) -> dict[str, MetricContract]:
+        make = self.run.registry.make
+        return {
+            name: make("benchmark", request.benchmark.id).metric_contract for name, request in self.run.requests.items()
+        }
+
     def _aggregate(self, name: str, report: dict[str, Any]) -> dict[str, Any]:
+        """Let the benchmark have its say; what it raises costs its own figures, not the report."""
         request = self.run.requests.get(name)
         if request is None:
             return report
         benchmark = self.run.registry.make("benchmark", request.benchmark.id)
-        return benchmark.aggregate_metrics(report, request)  # type: ignore[no-any-return]
+        try:
+            return dict(benchmark.aggregate_metrics(dict(report), request))
+        except Exception as error:  # an extension's fault must not lose the reports
+            note = f"benchmark {request.benchmark.id!r}: aggregate_metrics failed: {type(error).__name__}: {error}"
+            return {**report, "notes": [*report.get("notes", []), note]}
 
     def _guard(self, session: pytest.Session, status: int) -> None:
         """Fail the run when an outcome that was planned never arrived: it must not look green."""

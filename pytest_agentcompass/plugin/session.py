@@ -20,6 +20,7 @@ from ..execution.attempt import Attempt
 from ..execution.portal import Portal
 from ..execution.reuse import check_request
 from ..execution.run import RunContext
+from ..planning.recipes import load_recipes
 from ..redaction import secrets_from_environment
 from ..results.events import EventLog
 from ..results.lock import RunLock, acquire
@@ -54,6 +55,10 @@ def resolve(config: pytest.Config) -> tuple[RunConfig, Registry]:
                 user_config=default_user_config(),
                 cwd=config.invocation_params.dir,
             )
+            load_recipes(resolved.recipe_dirs, registry)
+            if resolved.request is None and not config.args and (setting_words(config) or config.stash[SELECTED]):
+                known = ", ".join(registry.ids("benchmark"))
+                raise ConfigError(f"which benchmark? give benchmark=ID (known: {known}) or the path of a suite")
         except AgentCompassError as error:
             raise pytest.UsageError(error.message) from None
         config.stash[RESOLVED] = resolved, registry
@@ -75,9 +80,7 @@ def activate(config: pytest.Config) -> None:
     manager.register(signals.Signals(run), "agentcompass-signals")
     if not run.is_worker:
         manager.register(reporting.Reporting(run), "agentcompass-reporting")
-    slots = resolved.options.task_concurrency
-    if slots is not None and slots != 1 and not run.is_worker:
-        manager.register(loop.EngineLoop(run, slots or 10_000), "agentcompass-loop")
+        manager.register(loop.EngineLoop(run), "agentcompass-loop")
     if manager.hasplugin("xdist"):
         manager.register(workers.WorkerHooks(run), "agentcompass-workers")
 
@@ -113,7 +116,7 @@ class AgentCompassRun:
             directory = self._own_directory(resumed)
         events = EventLog(directory.path / "events.jsonl")
         self.context = RunContext(
-            run_id=directory.path.name,
+            run_id=str(directory.read_run_info().get("run_id") or directory.path.name),
             directory=directory,
             events=events,
             registry=self.registry,
@@ -130,19 +133,19 @@ class AgentCompassRun:
     def _own_directory(self, resumed: bool) -> RunDirectory:
         """Make the run's directory, or find that of the run to go on with, and lock it for this process."""
         try:
-            directory = self._resumed_directory() if resumed else self._create_directory()
+            if resumed:
+                directory = RunDirectory.open(find_run(self.results_dir, str(option(self.config, "resume"))))
+            else:
+                directory = self._create_directory()
             self._lock = acquire(directory.path)
         except AgentCompassError as error:
             raise pytest.UsageError(error.message) from None
+        if resumed:
+            for path in (directory.path / "requests").glob("*/tasks.jsonl"):
+                path.unlink()  # the dataset is read again: whoever resumes must see what it holds now
         words = [word for word in self.config.option.agentcompass if "api_key" not in word.partition("=")[0]]
         command = {"settings": words, "paths": list(self.config.args)}
         directory.update_run_info(status="running", **({} if resumed else {"command": command}))
-        return directory
-
-    def _resumed_directory(self) -> RunDirectory:
-        directory = RunDirectory.open(find_run(self.results_dir, str(option(self.config, "resume"))))
-        for path in (directory.path / "requests").glob("*/tasks.jsonl"):
-            path.unlink()  # the dataset is read again: whoever resumes must see what it holds now
         return directory
 
     def _create_directory(self) -> RunDirectory:
@@ -160,6 +163,15 @@ class AgentCompassRun:
 
     # -- requests and tasks -------------------------------------------------------------------
 
+    @property
+    def slots(self) -> int:
+        """How many attempts this process may have in flight: `concurrency=`, else what the suites ask for; 0 is no limit."""
+        wanted = self.resolved.options.task_concurrency
+        if wanted is None:
+            suites = (request.execution.task_concurrency for request in self.requests.values())
+            wanted = max((value for value in suites if value is not None), default=1)
+        return wanted or 10_000
+
     def load_suite(self, path: Path) -> list[Any]:
         """Return the requests (and problems) of a suite file, read once."""
         if path not in self.suites:
@@ -174,7 +186,7 @@ class AgentCompassRun:
         if key not in self._tasks:
             load: Callable[[], Any] = lambda: self._load(request)  # noqa: E731
             if self.context is None:
-                self._tasks[key] = load()
+                self._tasks[key] = load()[:2]
             else:
                 loaded = self.context.directory.load_tasks_once(key, load)
                 self._tasks[key] = loaded.tasks, loaded.problems
@@ -202,12 +214,15 @@ class AgentCompassRun:
             )
         return request.name
 
-    def _load(self, request: RunRequest) -> tuple[list[TaskSpec], list[TaskProblem]]:
+    def _load(self, request: RunRequest) -> tuple[list[TaskSpec], list[TaskProblem], dict[str, Any]]:
+        """Load the tasks, and remove what dead owners left with the request's provider (once per run)."""
         from ..execution.loading import load_tasks
 
-        tasks, problems = self.portal.call(load_tasks, request, self.registry)
+        tasks, problems, defined = self.portal.call(load_tasks, request, self.registry)
         self.config.hook.pytest_agentcompass_select_tasks(request=request, tasks=tasks)
-        return tasks, problems
+        if self.context is not None:
+            self.notes.extend(self.registry.make("environment", request.environment.id).sweep())
+        return tasks, problems, {"defined_tasks": defined}
 
     @property
     def run_id(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..execution.cleanup import force_remove, sweep
+from ..execution.cleanup import force_remove
 from .state import ATTEMPT, case_of
 
 if TYPE_CHECKING:
@@ -32,12 +32,11 @@ class Signals:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Install the handlers and remove what dead owners left."""
+        """Install the handlers and make (or join) the run directory, before xdist starts its workers."""
         if threading.current_thread() is threading.main_thread():
             self._old[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._terminate)
         os._exit = self._hard_exit  # type: ignore[assignment]
-        if not self.run.collect_only and not self.run.is_worker:
-            self.run.notes.extend(sweep(self.run.registry))
+        self.run.open_directory()
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """Put everything back."""

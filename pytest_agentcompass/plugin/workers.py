@@ -22,10 +22,8 @@ class WorkerHooks:
     def __init__(self, run: AgentCompassRun) -> None:
         self.run = run
 
-    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Make the run directory before the workers start; a worker joins it and says who it is."""
-        self.run.open_directory()
+        """Say in the run directory which process a worker is."""
         if self.run.is_worker and self.run.context is not None:
             pids = self.run.context.directory.path / "workers"
             pids.mkdir(exist_ok=True)

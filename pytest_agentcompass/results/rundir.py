@@ -33,7 +33,7 @@ from .taskfile import LoadedTasks, read_task_file, write_task_error, write_task_
 __all__ = ["Damage", "LoadedTasks", "PlannedAttempt", "RunDirectory"]
 
 PlannedAttempt = tuple[str, str, int]  # request, task id, attempt number from 1
-Loader = Callable[[], tuple[list[TaskSpec], list[TaskProblem]]]
+Loader = Callable[[], tuple[list[TaskSpec], list[TaskProblem], dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,7 @@ class RunDirectory:
             if not reload and path.exists():
                 return read_task_file(path)
             try:
-                tasks, problems = loader()
-                write_task_file(path, request, LoadedTasks(tasks, problems))
+                write_task_file(path, request, LoadedTasks(*loader()))
             except AgentCompassError as error:
                 write_task_error(path, request, error)
                 raise
