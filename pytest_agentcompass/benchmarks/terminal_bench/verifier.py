@@ -72,7 +72,19 @@ def private_dir() -> str:
 
 
 async def lay_ground(env: EnvironmentSession, script: Script, guard: Guard, private: str, result: RunResult) -> None:
-    """Make the verifier's folders anew, upload its files, and set planted files aside."""
+    """Make the verifier's folders anew, upload its files, and set planted files aside.
+
+    Raises EvaluationError (`verifier_not_started`) when the sandbox does not allow that.
+    """
+    try:
+        await _lay(env, script, guard, private, result)
+    except EnvironmentGone:
+        raise
+    except SandboxError as error:
+        raise EvaluationError(f"the verifier could not be set up: {error.message}", "verifier_not_started") from error
+
+
+async def _lay(env: EnvironmentSession, script: Script, guard: Guard, private: str, result: RunResult) -> None:
     for path, owner in [(_TESTS, None), *script.fresh, (private, None)]:
         await env.reset_dir(path, user=owner)
     for folder in script.folders:
