@@ -57,13 +57,17 @@ def make_box(root: str, token: str, *, keep: bool = False) -> str:
         slug, run_id, labels = attempt.slug, attempt.run_id, dict(attempt.labels)
     except AgentCompassError:  # opened by a script, outside of a run
         slug, run_id, labels = "session", "", {}
+    owner = {**_owner(os.getpid()), "run": run_id, "token": token, "labels": labels, "kept": keep}
     try:
         box = tempfile.mkdtemp(prefix=f"{slug}-", dir=root)
-        owner = {**_owner(os.getpid()), "run": run_id, "token": token, "labels": labels, "kept": keep}
-        with open(os.path.join(box, _OWNER), "w", encoding="utf-8") as stream:
-            json.dump(owner, stream)
-        for name in ("work", "home", "tmp"):
-            os.mkdir(os.path.join(box, name))
+        try:
+            with open(os.path.join(box, _OWNER), "w", encoding="utf-8") as stream:
+                json.dump(owner, stream)
+            for name in ("work", "home", "tmp"):
+                os.mkdir(os.path.join(box, name))
+        except OSError:
+            remove_tree(box)
+            raise
     except OSError as error:
         raise SandboxError(
             f"a folder for the attempt cannot be made under {root}: {error.strerror or error}"
