@@ -188,7 +188,7 @@ async def _run_on_host(
     timeout: float | None,
 ) -> tuple[ExecResult, str]:
     folder = tempfile.mkdtemp(prefix="agentcompass-agent-")
-    runner = ProcessRunner(output_limit=_output_limit())
+    runner = ProcessRunner(root=folder, output_limit=_output_limit())
     try:
         instruction_file = Path(folder, "instruction.md")
         instruction_file.write_bytes(_prompt(prepared))
