@@ -38,10 +38,12 @@ class AttemptContext:
         return f"{readable or 'task'}-{self.attempt}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
 
     def write_log(self, name: str, text: str) -> Path:
-        """Write *text*, scrubbed, as `logs/<name>` and return its path."""
+        """Write *text*, scrubbed, as `logs/<name>` and return its path; an empty text makes no file."""
         from ..redaction import clean_text
 
         path = self.directory / "logs" / name
+        if not text:
+            return path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(clean_text(text), encoding="utf-8", newline="")
         return path

@@ -21,7 +21,7 @@ async def analyze(registry: Registry, task: TaskSpec, result: RunResult, request
     if not request.execution.enable_analysis:
         return
     for id, analyzer in registry.all("analyzer"):
-        view = copy.deepcopy(result)
+        view = copy.deepcopy(result)  # an analyzer never changes a score
         try:
             if analyzer.applies(task, view, request):
                 result.telemetry.setdefault("analysis", {})[id] = await call(analyzer.analyze, task, view, request)

@@ -93,7 +93,7 @@ class Attempt:
         with self._phase("plan"):
             await self._claim()
             harness, environment = self.context.harness, self.context.environment
-            if harness is not None and (reason := await call(harness.unavailable, self.task, self.request)):
+            if harness is not None and (reason := harness.unavailable(self.task, self.request)):
                 raise AttemptSkipped(reason)
             if self.plan is None:
                 self.plan = self.run_context.planner.plan(self.request, self.task)
@@ -226,11 +226,10 @@ class Attempt:
         """Return the record of this try: stored, or only drafted when it will be tried again (`retry_wait`)."""
         if self.record is not None:
             return self.record
-        draft = build_record(self)
+        draft = self._draft = build_record(self)
         self.retry_wait = retry_delay(draft, self.request.execution, len(self.retries))
         if self.retry_wait is None:
             return self.finish()
-        self._draft = draft
         return draft
 
     async def next_try(self) -> Attempt:
@@ -247,7 +246,7 @@ class Attempt:
     def finish(self) -> AttemptRecord:
         """Store the record (once) and tell whoever listens."""
         if self.record is None:
-            self._store()
+            self._store(self._draft)
             assert self.record is not None
             self._emit("attempt_finished", status=self.record.outcome, failure_mode=self.record.failure_mode.value)
             for listener in self.run_context.on_finished:
@@ -484,8 +483,8 @@ class Attempt:
         if self.record is not None and len(self.result.issues) > before:
             self._store()
 
-    def _store(self) -> None:
-        self.record = build_record(self)
+    def _store(self, draft: AttemptRecord | None = None) -> None:
+        self.record = draft or build_record(self)
         self.run_context.directory.write_record(self.record)
 
 
