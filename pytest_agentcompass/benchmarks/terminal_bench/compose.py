@@ -138,7 +138,34 @@ def read_compose(path: Path, environ: Mapping[str, str]) -> ComposeFile:
     for name, service in compose.services.items():
         if not isinstance(service, dict):
             raise compose.wrong(f"services.{name} must be a mapping")
+        _check_shapes(compose, name, service)
     return compose
+
+
+def _check_shapes(compose: ComposeFile, name: str, service: dict[str, Any]) -> None:
+    """Raise TaskLoadError for a field whose value is of another kind than all of compose's forms."""
+    deploy, check = service.get("deploy") or {}, service.get("healthcheck") or {}
+    resources = deploy.get("resources") or {} if isinstance(deploy, dict) else {}
+    limits = resources.get("limits") or {} if isinstance(resources, dict) else {}
+    shapes: dict[str, tuple[Any, tuple[type, ...]]] = {
+        **{key: (service.get(key), (list,)) for key in ("volumes", "ports")},
+        **{key: (service.get(key), (list, str)) for key in ("tmpfs", "command")},
+        **{key: (service.get(key), (list, dict)) for key in ("environment", "extra_hosts")},
+        "build": (service.get("build"), (dict, str)),
+        "deploy": (deploy, (dict,)),
+        "deploy.resources": (resources, (dict,)),
+        "deploy.resources.limits": (limits, (dict,)),
+        "healthcheck": (check, (dict,)),
+    }
+    for key, (value, kinds) in shapes.items():
+        if value is not None and not isinstance(value, kinds):
+            allowed = " or ".join(
+                {"list": "a list", "dict": "a mapping", "str": "a text"}[kind.__name__] for kind in kinds
+            )
+            raise compose.wrong(f"services.{name}.{key} must be {allowed}, not {value!r:.100}")
+    retries = check.get("retries")
+    if retries is not None and not str(retries).isdecimal():
+        raise compose.wrong(f"services.{name}.healthcheck.retries must be a whole number, not {retries!r}")
 
 
 def _plain(node: Any, variables: Mapping[str, str], missing: set[str]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...contracts.task import TaskProblem, TaskSpec
-from ...errors import TaskLoadError
+from ...errors import ConfigError, TaskLoadError
 from .params import TerminalBenchParams
 from .tb1 import load_tb1
 from .tb2 import load_tb2
@@ -53,7 +53,7 @@ def _load(folder: Path, params: TerminalBenchParams) -> TaskSpec | TaskProblem:
         if found is None:
             raise TaskLoadError(_unknown(folder, params.format))
         return load_tb1(folder) if found == "tb1" else load_tb2(folder, params)
-    except TaskLoadError as error:
+    except ConfigError as error:
         return TaskProblem(folder.name, f"task {folder.name!r} cannot be used: {error.message}", str(folder))
     except (OSError, RecursionError) as error:
         return TaskProblem(folder.name, f"task {folder.name!r} cannot be used: {folder}: {error}", str(folder))
