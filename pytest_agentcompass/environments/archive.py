@@ -14,6 +14,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,7 @@ def _parent_members(parents: tuple[str, ...], owner: Ownership) -> Iterator[tarf
     for name in parents:
         info = tarfile.TarInfo(name)
         info.type, info.mode, info.uid, info.gid = tarfile.DIRTYPE, 0o755, owner.uid, owner.gid
+        info.mtime = int(time.time())
         yield info
 
 
@@ -94,6 +96,7 @@ def pack_bytes(
             tar.addfile(parent)
         info = tarfile.TarInfo(name)
         info.size, info.mode, info.uid, info.gid = len(content), mode, owner.uid, owner.gid
+        info.mtime = int(time.time())
         tar.addfile(info, io.BytesIO(content))
     target.seek(0)
     return target

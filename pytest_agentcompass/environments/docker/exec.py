@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from docker.errors import APIError, NotFound
@@ -24,13 +26,17 @@ __all__ = ["Command", "Runner", "finish", "new_marker"]
 
 T = TypeVar("T")
 
-# A background child may hold the output open after the command's end: how often the engine is asked
-# whether the command runs still (seconds, growing), and how long the rest of the output is waited for.
-_FIRST_POLL, _MAX_POLL, _DRAIN = 0.25, 1.5, 0.3
+# A background child may hold the output open after the command's end. The engine (20.10) itself tells
+# the end up to 2 s late then; so where the process can be seen on this machine it is looked at every
+# _TICK seconds and the engine asked only when it is gone (and every _MAX_POLL seconds), else the engine
+# is asked every _POLL seconds. _DRAIN is how long the rest of the output is waited for.
+_TICK, _POLL, _MAX_POLL, _DRAIN = 0.25, 0.4, 5.0, 0.2
 _KILL_ROUNDS = 8
 _SCRIPT_SECONDS = 20.0
 _SCRIPT_OUTPUT = 8_000_000
 _MARKER_LENGTH = 24
+_STATUS = "#status="
+_STATUS_END = re.compile(rb"#status=\d+\.$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +149,31 @@ class Runner:
 
     async def _wait(self, exec_id: str, reading: asyncio.Future[None]) -> tuple[dict[str, Any], bool]:
         """Return the exec's end state, and whether something still held the output open then."""
-        pause, settle = _FIRST_POLL, 0.01
+        settle = 0.01
+        seen: Path | None = None
         while True:
-            done, _ = await asyncio.wait({reading}, timeout=pause)
+            done = await self._until_end(reading, seen)
             state: dict[str, Any] = await in_thread(self._inspect, exec_id)
             if not state["Running"]:
                 cut = not done and not (await asyncio.wait({reading}, timeout=_DRAIN))[0]
                 return state, cut
-            # After the end of the output only the end of the process is missing: a moment, or a
-            # command that has closed its output and goes on.
-            pause, settle = min(pause * 1.5, _MAX_POLL), min(settle * 2, 0.5)
             if done:
+                # Only the process's end is missing: a moment, or it has closed its output and goes on.
+                settle = min(settle * 2, 0.5)
                 await asyncio.sleep(settle)
+            seen = self._host_process(state)
+
+    def _host_process(self, state: dict[str, Any]) -> Path | None:
+        """Return where this machine shows the command's process; None when it does not."""
+        path = Path(f"/proc/{state.get('Pid') or 0}")
+        return path if self.engine.local and path.exists() else None
+
+    async def _until_end(self, reading: asyncio.Future[None], seen: Path | None) -> bool:
+        """Wait until the engine should be asked again; return whether the output has ended."""
+        deadline = time.monotonic() + (_MAX_POLL if seen is not None else _POLL)
+        while not reading.done() and time.monotonic() < deadline and (seen is None or seen.exists()):
+            await asyncio.wait({reading}, timeout=_TICK)
+        return reading.done()
 
     def _inspect(self, exec_id: str) -> dict[str, Any]:
         with engine_errors("asking for a command's state", self.cause):
@@ -172,7 +191,7 @@ class Runner:
             # The engine could not start it and says why in place of output.
             raise SandboxError(self._refused(command, stream.stdout.text().strip()[:1000]))
         if code is None or code == 137:
-            await in_thread(self._check_alive)
+            await self._check_alive()
         if code is None:
             raise SandboxError(f"the engine tells no exit status of {command.argv[0]!r}")
         return self._result(stream, int(code), begun, cut=cut)
@@ -191,8 +210,21 @@ class Runner:
 
     # ------------------------------------------------------------ loss
 
-    def _check_alive(self) -> None:
-        cause = self.cause()
+    async def _check_alive(self, *, try_out: bool = True) -> None:
+        """Raise EnvironmentGone when the container does not run.
+
+        When it stops, its commands are killed a moment before the engine knows that it has: *try_out*
+        looks whether something can be started in it.
+        """
+        cause = await in_thread(self.cause)
+        if not cause and try_out:
+            try:
+                await self.script("true")
+            except EnvironmentGone:
+                raise
+            except SandboxError:
+                await asyncio.sleep(1.0)
+                cause = await in_thread(self.cause)
         if cause:
             raise EnvironmentGone(cause)
 
@@ -227,31 +259,30 @@ class Runner:
 
     # ------------------------------------------------------------ scripts and killing
 
-    async def script(self, script: str, *arguments: str, user: str = "0:0", limit: int = _SCRIPT_OUTPUT) -> ExecResult:
-        """Run one of our own shell scripts; they take less than seconds."""
-        command = Command(
-            ["sh", "-c", script, "sh", *arguments],
-            cwd="/",
-            user=user,
-            timeout=_SCRIPT_SECONDS,
-            limit=limit,
-            marker=new_marker(),
-        )
-        return await self._run_script(command)
+    async def script(self, script: str, *arguments: str, user: str = "0:0") -> ExecResult:
+        """Run one of our own shell scripts; they take less than seconds.
 
-    async def _run_script(self, command: Command) -> ExecResult:
-        """As `run`, without the kill at the time limit (it would need a script in turn)."""
+        The script tells its status behind its output: the engine may be seconds late with it while an
+        earlier command's background child holds that one's output. SandboxError when it cannot run.
+        """
+        told = f"(\n{script}\n)\nprintf '{_STATUS}%s.' $?"
+        argv = ["sh", "-c", told, "sh", *arguments]
+        command = Command(argv, cwd="/", user=user, limit=_SCRIPT_OUTPUT, marker=new_marker())
         begun = time.monotonic()
         exec_id, stream = await self._create_and_open(command)
-        reading = asyncio.ensure_future(stream.read())
         try:
-            state, cut = await asyncio.wait_for(self._wait(exec_id, reading), command.timeout)
+            await asyncio.wait_for(stream.read(_STATUS_END), _SCRIPT_SECONDS)
         except TimeoutError as error:
             raise SandboxError(f"a script in container {self.container[:12]} does not end") from error
         finally:
-            reading.cancel()
             stream.close()
-        return await self._ended(command, stream, state, cut, begun)
+        output, found, status = stream.stdout.text().rpartition(_STATUS)
+        if found and status[:-1].isdigit():
+            return ExecResult(int(status[:-1]), output, stream.stderr.text(), duration_seconds=time.monotonic() - begun)
+        state: dict[str, Any] = await in_thread(self._inspect, exec_id)
+        await self._ended(command, stream, state, False, begun)
+        await self._check_alive(try_out=False)
+        raise SandboxError(f"a script in container {self.container[:12]} was stopped: {stream.stderr.text()[-500:]}")
 
     async def snapshot(self) -> dict[int, Any]:
         """Return the container's processes, seen with the eyes of root and of every other user there."""

@@ -33,7 +33,7 @@ for pid in [0-9]*; do
       case $key in Uid:) uid=$value ;; Gid:) gid=$value; break ;; esac
     done <$pid/status; } 2>/dev/null
   readable=0 marker=- listens=0
-  if { : <$pid/environ; } 2>/dev/null; then
+  if { true <$pid/environ; } 2>/dev/null; then
     readable=1
     { while IFS= read -r line || [ -n "$line" ]; do
         case $line in *"""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import deque
 from urllib.parse import urlsplit
 
@@ -58,6 +59,13 @@ class Capped:
             self._tail_size -= cut
             self._cut += cut
 
+    def ending(self) -> bytes:
+        """Return the last bytes that came, at least 32 where there are that many."""
+        if not self._tail:
+            return bytes(self._head[-32:])
+        last = self._tail[-1]
+        return last if len(last) >= 32 or len(self._tail) == 1 else self._tail[-2] + last
+
     def text(self) -> str:
         """Return what was kept, decoded with replacement, and where it was cut how much."""
         tail = b"".join(self._tail)
@@ -74,13 +82,15 @@ class ExecStream:
         self._reader, self._writer = reader, writer
         self.stdout, self.stderr = Capped(limit), Capped(limit)
 
-    async def read(self) -> None:
-        """Read until the engine closes the stream."""
+    async def read(self, last: re.Pattern[bytes] | None = None) -> None:
+        """Read until the engine closes the stream, or standard output ends with *last*."""
         try:
             while True:
                 head = await self._reader.readexactly(8)
                 target = self.stderr if head[0] == _STDERR else self.stdout
                 await self._content(target, int.from_bytes(head[4:], "big"))
+                if last is not None and last.search(self.stdout.ending()):
+                    return
         except (asyncio.IncompleteReadError, ConnectionError):
             return
 
