@@ -43,6 +43,24 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("run-id", {"metavar": "ID", "help": "the name of this run's directory (default: time stamp and random)"}),
     ("resume", {"metavar": "RUN|DIR|last", "help": "go on with a run: finished attempts are kept (write it with =)"}),
     ("resume-anyway", {"action": "store_true", "help": "resume although fingerprints differ; the report says so"}),
+    (
+        "gate",
+        {
+            "action": "append",
+            "metavar": "EXPR",
+            "help": "what results must show, say 'pass@1 >= 0.4' (repeatable); decides the exit code: 0, 1, 11 or 12",
+        },
+    ),
+    ("baseline", {"metavar": "RUN_DIR|FILE", "help": "the run, or its summary.json, that gates compare with"}),
+    (
+        "gate-unresolved",
+        {
+            "metavar": "CHOICE",
+            "help": "how attempts that did not pass appear in JUnit where gates decide: failure, skipped or passed",
+        },
+    ),
+    ("shard", {"metavar": "I/N", "help": "run part I of N of the tasks; join the parts with `merge`"}),
+    ("shard-timings", {"metavar": "RUN_DIR|FILE", "help": "an earlier run whose durations balance the shards"}),
 )
 
 

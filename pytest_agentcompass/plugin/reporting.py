@@ -82,6 +82,8 @@ class Reporting:
         self.results = collect_results(
             self.run.context.directory, contracts=self._contracts(), aggregate=self._aggregate
         )
+        if self.run.gates is not None:
+            self.run.gates.decide(session, self.results, [*self.lost, *self.duplicates])
         self.files = [path.name for path in write_files(self.run.context.directory, self.results)]
         for result in self.results:
             self.run.context.events.emit("request_finalized", request=result.name, status=result.report["status"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,11 @@ from .state import RUN, case_of
 if TYPE_CHECKING:
     from ..contracts.record import AttemptRecord
     from ..contracts.request import RunRequest
+    from .gates import GateKeeper
 
 __all__ = ["AgentCompassRun", "activate", "resolve"]
 
+_NOT_WORD = re.compile(r"\W+")
 RESOLVED: pytest.StashKey[tuple[RunConfig, Registry]] = pytest.StashKey()
 
 
@@ -67,7 +70,7 @@ def resolve(config: pytest.Config) -> tuple[RunConfig, Registry]:
 
 def activate(config: pytest.Config) -> None:
     """Register the parts of the plugin that an active run needs."""
-    from . import collection, fixtures, loop, protocol, reporting, signals, workers
+    from . import collection, fixtures, gates, loop, protocol, reporting, selection, signals, workers
 
     secrets_from_environment()
     config.option.continue_on_collection_errors = True
@@ -78,9 +81,12 @@ def activate(config: pytest.Config) -> None:
     for module in (fixtures, collection, protocol):
         manager.register(module, f"agentcompass-{module.__name__.rpartition('.')[2]}")
     manager.register(signals.Signals(run), "agentcompass-signals")
+    manager.register(selection.Selection(run), "agentcompass-selection")
     if not run.is_worker:
         manager.register(reporting.Reporting(run), "agentcompass-reporting")
         manager.register(loop.EngineLoop(run), "agentcompass-loop")
+        run.gates = gates.GateKeeper(run)
+        manager.register(run.gates, "agentcompass-gates")
     if manager.hasplugin("xdist"):
         manager.register(workers.WorkerHooks(run), "agentcompass-workers")
 
@@ -98,9 +104,11 @@ class AgentCompassRun:
         self.context: RunContext | None = None
         self.suites: dict[Path, list[Any]] = {}
         self.requests: dict[str, RunRequest] = {}
+        self.gates: GateKeeper | None = None
         self.notes: list[str] = []
         self._tasks: dict[str, tuple[list[TaskSpec], list[TaskProblem]]] = {}
-        self._marks: set[str] = set()
+        self._marks: dict[str, str] = {}
+        self._foreign_marks: set[str] | None = None
         self._lock: RunLock | None = None
 
     # -- the run directory --------------------------------------------------------------------
@@ -288,11 +296,20 @@ class AgentCompassRun:
         found = (self.context.directory.read_record(name, task_id, n) for n in range(1, item.number))
         return [record for record in found if record is not None]
 
-    def mark(self, node: pytest.Collector, name: str) -> None:
-        """Put a category or a tag on *node* as a marker that `--strict-markers` knows."""
+    def mark(self, node: pytest.Collector, word: str) -> None:
+        """Put a category or a tag on *node* as a marker that `--strict-markers` knows.
+
+        A word that is a marker of pytest or of a plugin already (`skip`, `timeout`) must not act as one:
+        it becomes `tag_<word>`.
+        """
+        name = _NOT_WORD.sub("_", word)
         if name not in self._marks:
-            self._marks.add(name)
+            if self._foreign_marks is None:
+                lines = self.config.getini("markers")
+                self._foreign_marks = {line.partition(":")[0].partition("(")[0].strip() for line in lines}
+            if name in self._foreign_marks or not name.isidentifier() or name.startswith("_"):
+                name = f"tag_{name}"
+            self._marks[name] = name
+            self._marks[_NOT_WORD.sub("_", word)] = name
             self.config.addinivalue_line("markers", f"{name}: a category, difficulty or tag of collected tasks")
-        node.add_marker(
-            getattr(pytest.mark, name) if name.isidentifier() and not name.startswith("_") else f"tag_{name}"
-        )
+        node.add_marker(self._marks[name])

@@ -16,6 +16,7 @@ from ..redaction import scrub
 from ..results.layout import escape_id
 from .attempt_text import failure_text, reason
 from .escape import cap, xml_name, xml_text
+from .gates import gate_suite
 from .summary import RequestResult
 
 __all__ = ["build_junit", "case_name"]
@@ -23,6 +24,12 @@ __all__ = ["build_junit", "case_name"]
 # Characters of agent and of verifier output in one testcase; of one that passed less is worth reading.
 _OUTPUT_CAP = 20_000
 _PASSED_CAP = 2_000
+# An infrastructure error is missing data: where gates decide it may be skipped, but it never looks passed.
+_RESULTS: dict[str, dict[str, Any]] = {
+    "failure": {"failed": Failure, "error": Error, "skipped": Skipped},
+    "skipped": {"failed": Skipped, "error": Skipped, "skipped": Skipped},
+    "passed": {"error": Skipped, "skipped": Skipped},
+}
 RecordPath = Callable[[str, str, int], str]
 _UNTYPED_PROPERTIES: Any = Properties  # its constructor has no annotations
 
@@ -40,18 +47,24 @@ def build_junit(run_info: Mapping[str, Any], requests: Sequence[RequestResult], 
     """Return the run as JUnit XML (UTF-8).
 
     An attempt without a record is an error, so that counts add up to the plan. *record_path* gives the
-    path of an attempt's record.
+    path of an attempt's record. Where gates decide (`gates` of *run_info*), they are a suite of their own,
+    and `unresolved` says by request how attempts that did not pass appear: `failure`, `skipped` or `passed`.
     """
     document: Any = JUnitXml(xml_name(f"agentcompass {run_info.get('run_id') or ''}".strip()))
+    gates = run_info.get("gates") or ()
+    unresolved = run_info.get("unresolved") if gates else None
     for request in requests:
-        document.append(_suite(request, record_path))
+        choice = unresolved.get(request.name) if isinstance(unresolved, Mapping) else None
+        document.append(_suite(request, record_path, choice or "failure"))
+    if gates:
+        document.append(gate_suite(gates))
     document.update_statistics()
     buffer = io.BytesIO()
     document.write(buffer)
     return buffer.getvalue()
 
 
-def _suite(request: RequestResult, record_path: RecordPath) -> Any:
+def _suite(request: RequestResult, record_path: RecordPath, unresolved: str) -> Any:
     suite = TestSuite(xml_name(request.name))
     head = request.report["headline"]
     started = sorted(record.started_at for record in request.records if record.started_at)
@@ -60,7 +73,7 @@ def _suite(request: RequestResult, record_path: RecordPath) -> Any:
     for name, value in (("solved", head["value"]), ("tasks", head["tasks"]), ("over", head["over"])):
         suite.add_property(f"agentcompass.{name}", xml_text(str(value)))
     cases = [
-        _case((request.name, item.task_id, number), record, record_path)
+        _case((request.name, item.task_id, number), record, record_path, unresolved)
         for item in request.tallies()
         for number, record in item.attempts
     ]
@@ -68,7 +81,7 @@ def _suite(request: RequestResult, record_path: RecordPath) -> Any:
     return suite
 
 
-def _case(key: Planned, record: AttemptRecord | None, record_path: RecordPath) -> Any:
+def _case(key: Planned, record: AttemptRecord | None, record_path: RecordPath, unresolved: str) -> Any:
     classname, name = case_name(*key)
     case: Any = TestCase(xml_name(name), xml_name(classname), round(_seconds(record), 3))
     path = record_path(*key)
@@ -78,7 +91,7 @@ def _case(key: Planned, record: AttemptRecord | None, record_path: RecordPath) -
             _result(Error, "missing", "planned, but there is no record of it", "run it again by resuming the run")
         )
         return case
-    kind = {"failed": Failure, "error": Error, "skipped": Skipped}.get(record.outcome)
+    kind = _RESULTS[unresolved].get(record.outcome)
     if kind is not None:
         mode = "not_solved" if record.failure_mode is FailureMode.NONE else record.failure_mode.value
         case.append(_result(kind, mode, reason(record), failure_text(record, path)))

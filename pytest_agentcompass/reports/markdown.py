@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .escape import markdown_text as cell
+from .gates import gate_markdown
 from .words import count, interval_text, money, percent, seconds_text
 
 __all__ = ["render_markdown"]
@@ -16,7 +17,13 @@ _COUNTED = ("planned", "passed", "failed", "errors", "skipped", "missing")
 
 def render_markdown(summary: Mapping[str, Any]) -> str:
     """Return a summary (`build_summary`) as Markdown; nothing in ids or messages acts as markup."""
-    blocks = [_title(summary), *_warning(summary), _overview(summary["requests"]), _explanation(summary)]
+    blocks = [
+        _title(summary),
+        gate_markdown(summary.get("gates", ())),
+        *_warning(summary),
+        _overview(summary["requests"]),
+        _explanation(summary),
+    ]
     for request in summary["requests"]:
         blocks += _request(request)
     return "\n\n".join(block for block in blocks if block) + "\n"

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..contracts.record import AttemptRecord
+from ..contracts.summary import SUMMARY_KIND, SUMMARY_SCHEMA_VERSION
 from ..metrics.estimators import mean
 from ..metrics.tallies import Planned, TaskTally, tally
 from ..redaction import plain
 
 __all__ = ["SUMMARY_SCHEMA_VERSION", "RequestResult", "build_summary"]
 
-SUMMARY_SCHEMA_VERSION = 1
+_ELSEWHERE = ("requests", "partial_reasons", "gates")  # of run.json: they have a place of their own in a summary
 _COUNTS = ("planned", "finished", "passed", "failed", "errors", "skipped", "missing", "scored", "discarded_tries")
 
 
@@ -48,12 +49,15 @@ def build_summary(
     nothing was cut.
     """
     reports = [request.report for request in requests]
+    reasons = [f"{report['request']}: {text}" for report in reports for text in report["partial_reasons"]]
+    reasons = [*plain(list(run_info.get("partial_reasons") or ())), *reasons]
     return {
         "schema_version": SUMMARY_SCHEMA_VERSION,
-        "kind": "agentcompass-summary",
-        "run": plain({key: value for key, value in run_info.items() if key != "requests"}),
-        "complete": all(not report["partial"] for report in reports),
-        "partial_reasons": [f"{report['request']}: {text}" for report in reports for text in report["partial_reasons"]],
+        "kind": SUMMARY_KIND,
+        "run": plain({key: value for key, value in run_info.items() if key not in _ELSEWHERE}),
+        "complete": not reasons,
+        "partial_reasons": reasons,
+        "gates": plain(list(run_info.get("gates") or ())),
         "problems": plain(list(problems)),
         "totals": _totals(reports),
         "averages": _averages(reports),
@@ -141,6 +145,9 @@ def _attempt(number: int, record: AttemptRecord | None) -> dict[str, Any]:
             "failure_mode": "none",
             "seconds": 0.0,
             "cost_usd": None,
+            "metrics": {},
+            "usage": {},
+            "discarded_usage": {},
         }
     return {
         "attempt": number,
@@ -149,6 +156,25 @@ def _attempt(number: int, record: AttemptRecord | None) -> dict[str, Any]:
         "failure_mode": record.failure_mode.value,
         "seconds": round(_finite(record.seconds) or 0.0, 3),
         "cost_usd": _finite(record.usage.get("cost_usd")),
+        "metrics": _numbers(record.metrics),
+        "usage": _numbers(record.usage),
+        "discarded_usage": _discarded(record),
+    }
+
+
+def _discarded(record: AttemptRecord) -> dict[str, Any]:
+    """Return what the attempt's discarded tries spent: it cost money, but is no sample."""
+    found: dict[str, Any] = {}
+    for attempt_try in record.retries:
+        usage = attempt_try.get("usage")
+        for name, value in _numbers(usage if isinstance(usage, Mapping) else {}).items():
+            found[name] = found.get(name, 0) + value
+    return found
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        plain(name): value for name, value in values.items() if isinstance(value, (int, float)) and math.isfinite(value)
     }
 
 
