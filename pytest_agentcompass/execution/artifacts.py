@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["collect_artifacts", "restore_artifacts"]
 
+_LISTED = 200  # files of a folder that the record names one by one
+
 
 async def collect_artifacts(
     artifacts: list[Artifact],
@@ -73,6 +75,10 @@ async def _fetch(
                 "status": "excluded",
             }
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        for path in _files(target)[:_LISTED]:
+            inside = path.relative_to(target).as_posix()
+            source = f"{artifact.source.rstrip('/')}/{inside}"
+            result.artifacts[f"{name}/{inside}"] = {"source": source, "status": "collected", "in": name}
     else:
         target.parent.mkdir(parents=True, exist_ok=True)
         await environment.download(artifact.source, target)
@@ -130,8 +136,8 @@ async def restore_artifacts(attempt: AttemptContext, result: RunResult, environm
     """Put collected artifacts back at their paths in a fresh sandbox."""
     for name, entry in result.artifacts.items():
         path = attempt.directory / "artifacts" / name
-        if not isinstance(entry, dict) or entry.get("status") != "collected" or not path.exists():
-            continue
+        if not isinstance(entry, dict) or entry.get("status") != "collected" or "in" in entry or not path.exists():
+            continue  # missing, excluded, or part of a folder that is put back as a whole
         if path.is_dir():
             await environment.upload_dir(path, entry["source"])
         else:

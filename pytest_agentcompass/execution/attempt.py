@@ -123,10 +123,13 @@ class Attempt:
             self.record = record
             raise AttemptStopped("another process made this attempt")
 
-    async def open(self) -> EnvironmentSession:
-        """Open the sandbox under the baseline policy."""
+    async def open(self) -> EnvironmentSession | None:
+        """Open the sandbox under the baseline policy; None when neither agent nor evaluation works in it."""
         with self._phase("open_environment"):
             assert self.plan is not None
+            harness, mode = self.context.harness, self.plan.evaluation_environment_mode
+            if harness is not None and not harness.needs_environment and mode == "fresh":
+                return None
             self.environment = await call(self.context.environment.open, self.request, self.plan)
             self.environment_info = self.environment.info
             self.environment.phase_env = dict(self.plan.environment.run_env_variables)
@@ -444,11 +447,19 @@ class Attempt:
     async def _evaluate_fresh(self) -> None:
         assert self.plan is not None and self.plan.evaluation_environment is not None
         await self._close_environment()
+        assert self.prepared is not None
+        settled = await call(
+            self.context.benchmark.settle, self.task, self.prepared, self.result, self.request, self.plan
+        )
+        if settled is not None:
+            self.result = settled
+            return
         plan = copy.copy(self.plan)
         plan.environment = self.plan.evaluation_environment
         plan.baseline_network_policy = self.plan.evaluation_network_policy
         self.environment = await call(self.context.environment.open, self.request, plan)
         self._own_environment = True
+        self.environment_info = self.environment_info or self.environment.info
         await restore_artifacts(self.attempt_context, self.result, self.environment)
         await self._evaluate_in(self.environment)
 

@@ -41,8 +41,13 @@ def execution_plan(
 
 
 @pytest.fixture
-def environment_session(request: pytest.FixtureRequest, execution_plan: ExecutionPlan) -> Iterator[EnvironmentSession]:
-    """The attempt's sandbox, opened under the baseline policy; closed at teardown unless it is kept."""
+def environment_session(
+    request: pytest.FixtureRequest, execution_plan: ExecutionPlan
+) -> Iterator[EnvironmentSession | None]:
+    """The attempt's sandbox, opened under the baseline policy; closed at teardown unless it is kept.
+
+    None for a harness that works in none.
+    """
     attempt, portal = attempt_of(request), run_of(request.config).portal
     try:
         yield portal.call(attempt.open)
@@ -51,7 +56,7 @@ def environment_session(request: pytest.FixtureRequest, execution_plan: Executio
 
 
 @pytest.fixture
-def harness_session(request: pytest.FixtureRequest, environment_session: EnvironmentSession) -> Iterator[Any]:
+def harness_session(request: pytest.FixtureRequest, environment_session: EnvironmentSession | None) -> Iterator[Any]:
     """The agent's session in the prepared sandbox."""
     attempt, portal = attempt_of(request), run_of(request.config).portal
     attempt.use_environment(environment_session)

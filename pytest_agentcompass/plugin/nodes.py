@@ -6,7 +6,6 @@ module, run = session.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from .session import AgentCompassRun
 
 __all__ = ["AttemptItem", "Folder", "ProblemNode", "RequestNode", "SuiteFile", "TaskNode"]
-
-_NOT_WORD = re.compile(r"\W+")
 
 
 class ProblemNode(pytest.Collector):
@@ -147,7 +144,7 @@ class TaskNode(pytest.Class):
         run: AgentCompassRun = self.parent.run  # type: ignore[union-attr]
         for word in {task.category, task.difficulty, *task.tags}:
             if word:
-                run.mark(self, _NOT_WORD.sub("_", word))
+                run.mark(self, word)
         self.extra_keyword_matches.update(filter(None, {task.task_id, task.category, task.difficulty, *task.tags}))
 
     def collect(self) -> Iterator[AttemptItem]:
