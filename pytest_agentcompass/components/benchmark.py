@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..contracts.environment import EvaluationMode
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ..contracts.environment import EnvironmentSpec
     from ..contracts.outcome import RunResult
     from ..contracts.plan import ExecutionPlan
+    from ..contracts.record import AttemptRecord
     from ..contracts.request import RunRequest
     from ..contracts.task import PreparedTask, TaskProblem, TaskSpec
     from .environment import EnvironmentSession
@@ -104,6 +107,15 @@ class BaseBenchmark(abc.ABC):
     ) -> None:
         """Take more out of the sandbox than the plan's artifacts (a diff, say); put it into *result*."""
 
+    def settle(
+        self, task: TaskSpec, prepared: PreparedTask, result: RunResult, req: RunRequest, plan: ExecutionPlan
+    ) -> RunResult | None:
+        """Return *result* graded when that needs no sandbox (nothing was left to grade, say), else None.
+
+        Asked in the mode `fresh`, before a sandbox is opened for the evaluation.
+        """
+        return None
+
     @abc.abstractmethod
     async def evaluate(
         self,
@@ -127,6 +139,20 @@ class BaseBenchmark(abc.ABC):
     def aggregate_metrics(self, report: dict[str, Any], req: RunRequest) -> dict[str, Any]:
         """Return the cross-task *report*, possibly with another rule for its figures."""
         return report
+
+    def write_extra_reports(
+        self,
+        directory: Path,
+        attempts: Sequence[tuple[AttemptRecord, Path]],
+        planned: Sequence[tuple[str, int]],
+        req: RunRequest,
+    ) -> list[Path]:
+        """Write files of the benchmark's own beside the summary and return their paths.
+
+        *attempts* are the request's records with the folders of their attempts, *planned* all planned task
+        ids and attempt numbers. Called at the end of a run and when reports are rebuilt from records.
+        """
+        return []
 
 
 class HarnessFreeBenchmark(BaseBenchmark):

@@ -28,6 +28,8 @@ class BaseHarness(abc.ABC):
     needs_model: ClassVar[bool] = False
     #: whether the agent itself calls the model out of the sandbox (its run policy must then let it)
     calls_model_from_sandbox: ClassVar[bool] = False
+    #: False: it hands over what was made elsewhere, and no sandbox is opened for it where evaluation has its own
+    needs_environment: ClassVar[bool] = True
 
     def params(self, req: RunRequest) -> Any:
         """Return the request's harness params, validated."""

@@ -16,6 +16,7 @@ ENTRY_POINT_GROUP = "pytest_agentcompass.components"
 _BUILTINS: dict[str, dict[str, str]] = {
     "benchmark": {
         "terminal_bench": "pytest_agentcompass.benchmarks.terminal_bench:TerminalBench",
+        "swebench": "pytest_agentcompass.benchmarks.swebench:SwebenchBenchmark",
         "tasks": "pytest_agentcompass.benchmarks.tasks:TasksBenchmark",
     },
     "harness": {
@@ -23,12 +24,16 @@ _BUILTINS: dict[str, dict[str, str]] = {
         "nop": "pytest_agentcompass.harnesses.nop:NopHarness",
         "command": "pytest_agentcompass.harnesses.command:CommandHarness",
         "scripted": "pytest_agentcompass.harnesses.scripted:ScriptedHarness",
+        "predictions": "pytest_agentcompass.harnesses.predictions:PredictionsHarness",
     },
     "environment": {
         "host_process": "pytest_agentcompass.environments.host_process:HostProcessEnvironment",
         "docker": "pytest_agentcompass.environments.docker:DockerEnvironment",
     },
-    "recipe": {},
+    "recipe": {
+        "swebench_docker": "pytest_agentcompass.recipes.swebench_docker:SwebenchDocker",
+        "swebench_host_process": "pytest_agentcompass.recipes.swebench_host_process:SwebenchHostProcess",
+    },
     "analyzer": {},
     "strategy": {
         "avg": "pytest_agentcompass.metrics.strategies:AvgStrategy",
