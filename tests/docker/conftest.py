@@ -26,7 +26,7 @@ T = TypeVar("T")
 BASE_IMAGE = "pytest-agentcompass-test:bookworm"
 
 
-def _unavailable(reason: str) -> None:
+def unavailable(reason: str) -> None:
     """Skip, or fail where the engine is a must (the project's own CI)."""
     if os.environ.get("AGENTCOMPASS_REQUIRE_DOCKER") == "1":
         pytest.fail(reason, pytrace=False)
@@ -39,7 +39,7 @@ def docker_client() -> docker.APIClient:
     try:
         return engine().client
     except SandboxError as error:
-        _unavailable(error.message)
+        unavailable(error.message)
         raise
 
 
@@ -50,7 +50,7 @@ def base_image(docker_client: docker.APIClient) -> str:
         script = Path(__file__).with_name("base_image.sh")
         made = subprocess.run([script], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
         if made.returncode != 0:
-            _unavailable(f"the image {BASE_IMAGE} does not exist and cannot be made: {made.stderr.strip()}")
+            unavailable(f"the image {BASE_IMAGE} does not exist and cannot be made: {made.stderr.strip()}")
     return BASE_IMAGE
 
 

@@ -75,14 +75,16 @@ class Transfers:
         header = response.headers.get(_STAT_HEADER)
         if header is not None:
             return _path_state(header)
-        if response.status_code == 404:
-            cause = self._cause()
-            if cause.endswith("while the attempt ran"):
-                raise EnvironmentGone(cause)
+        # A response to HEAD has no text: the loss of the container must be told from a missing path.
+        if response.status_code == 404 and self._cause().endswith("while the attempt ran"):
+            raise EnvironmentGone(self._cause())
+        if response.status_code in (404, 400):
             return None
-        if response.status_code == 400:  # a part of the path is a file
+        try:
+            with self.get(path) as (state, _):
+                return state
+        except FileNotFoundError:
             return None
-        raise SandboxError(f"looking at {path}: the engine answers with status {response.status_code}")
 
     def place(self, path: str) -> Place:
         """Return where an archive for *path* goes; SandboxError for a planted link or a file in the way."""
@@ -142,7 +144,8 @@ class Transfers:
         header = response.headers.get(_STAT_HEADER)
         if response.status_code == 200 and header:
             return _path_state(header)
-        if response.status_code == 404 and "no such container" not in response.text.lower():
+        text = response.text.lower()
+        if (response.status_code == 404 and "no such container" not in text) or "not a directory" in text:
             raise FileNotFoundError(f"{path} does not exist in the sandbox")
         raise_for_status(response)
         raise SandboxError(f"copying {path} out: the engine answers with status {response.status_code}")
