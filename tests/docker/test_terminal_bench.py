@@ -13,6 +13,7 @@ import yaml
 from pytest_agentcompass.components.context import AttemptContext, set_current_attempt
 from pytest_agentcompass.components.registry import Registry
 from pytest_agentcompass.contracts.outcome import FailureMode, RunResult
+from pytest_agentcompass.contracts.record import AttemptRecord
 from pytest_agentcompass.contracts.request import RunRequest
 from pytest_agentcompass.contracts.task import TaskSpec
 from pytest_agentcompass.errors import AgentFailure, EvaluationError
@@ -119,6 +120,14 @@ async def _run(request: RunRequest, env: Any, prepared: Any, plan: Any, result: 
         result.fail(failure.failure_mode, "run", failure.message)
     result.issues += run.issues
     result.agent_output += run.agent_output
+
+
+def run_whole(folder: Path, results: Path, harness: str = "oracle", **params: Any) -> AttemptRecord:
+    """Make one attempt with the whole engine and return its record."""
+    from pytest_agentcompass.scripts import run_evaluation
+
+    request, _ = load(folder, harness, **params)
+    return asyncio.run(run_evaluation(request, results_dir=results)).requests[0].records[0]
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -420,3 +429,19 @@ def test_task_folder_is_not_changed(tmp_path: Path) -> None:
     before = sorted(folder.rglob("*"))
     assert attempt(folder, tmp_path / "out").outcome == "passed"
     assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("agent", "outcome"), [("echo 42 > /app/answer", "passed"), ("echo 41 > /app/answer", "failed")]
+)
+def test_separate_verifier(agent: str, outcome: str, tmp_path: Path) -> None:
+    """A separate verifier sees the artifacts alone, in a container that the agent never touched."""
+    toml = '[verifier]\nenvironment_mode = "separate"\n'
+    files = {"task.toml": f'version = "1.0"\nartifacts = ["/app/answer"]\n{toml}'}
+    solve = f"echo 'raise SystemExit(0)' > /app/pytest.py\n{agent}\n"
+    test = (
+        '[ ! -e /app/pytest.py ] && [ "$(cat /app/answer)" = 42 ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n'
+    )
+    folder = tb2(tmp_path / "task", solve, test, **files)
+    record = run_whole(folder, tmp_path / "results")
+    assert record.outcome == outcome, record.issues

@@ -78,6 +78,8 @@ class TerminalBench(BaseBenchmark):
     ) -> PreparedTask | None:
         """Grade the finished step; prepare the next one where its gate holds."""
         if prepared.step is None:
+            if env is not None and plan.evaluation_environment_mode == "fresh":
+                await self._before_separate(task, result, req, env)
             return None
         if env is None:
             raise EvaluationError("a task with steps is graded in its sandbox, which is gone")
@@ -85,7 +87,7 @@ class TerminalBench(BaseBenchmark):
         await clear_leftovers(env, result, params.verifier.leftovers, same_shell=False)
         table = step_table(task, prepared.step)
         limit = _limit(req, table["verifier_timeout"] or task.metadata["verifier_default_timeout"])
-        reward = await grade_tb2(task, env, guard_of(prepared), params, limit, result, prepared.step)
+        reward = await grade_tb2(task, env, prepared, params, limit, result, prepared.step)
         entry = remember(result, prepared.step, reward)
         _note(reward, result)
         following = step_after(task, prepared.step)
@@ -96,6 +98,17 @@ class TerminalBench(BaseBenchmark):
             result.note("evaluate", "step_gate", message, "info")
             return None
         return await prepare_step(task, following, prepared, env)
+
+    async def _before_separate(
+        self, task: TaskSpec, result: RunResult, req: RunRequest, env: EnvironmentSession
+    ) -> None:
+        """End what the agent left, and run `verifier.collect` before the artifacts are taken out."""
+        await clear_leftovers(env, result, self._params(req).verifier.leftovers, same_shell=False)
+        for item in task.metadata.get("collect", []):
+            done = await env.exec(item["command"], shell=True, user=item["user"], timeout=item["timeout"])
+            if not done.ok:
+                message = f"verifier.collect {item['command']!r} ended with status {done.returncode}"
+                result.note("collect_artifacts", "collect_command", f"{message}: {done.output.strip()[-300:]}")
 
     async def evaluate(
         self,
@@ -112,7 +125,6 @@ class TerminalBench(BaseBenchmark):
         if env is None:
             raise EvaluationError("terminal_bench grades in a sandbox; evaluation mode 'none' has none")
         params = self._params(req)
-        guard = guard_of(prepared)
         if plan.evaluation_environment_mode == "fresh":
             await make_folders(env, ["/logs/artifacts"])
         else:
@@ -121,9 +133,9 @@ class TerminalBench(BaseBenchmark):
             )
         limit = plan.evaluation_timeout_seconds
         if task.metadata["format"] == "tb1":
-            await grade_tb1(task, env, guard, limit, result)
+            await grade_tb1(task, env, guard_of(prepared), limit, result)
         else:
-            _set_reward(await grade_tb2(task, env, guard, params, limit, result), result)
+            _set_reward(await grade_tb2(task, env, prepared, params, limit, result), result)
         return result
 
 

@@ -85,6 +85,8 @@ _FLAGS = frozenset(
         "tty",
     ]
 )
+#: folders that the verifier or the oracle fills later, and that must be removable until then
+_LATE = ("/tests", "/oracle", "/solution", "/logs/verifier")
 _CONTAINER_LOGS = "/logs"
 _AGENT_LOGS = "/agent-logs"
 TestBenchVariables = {
@@ -240,6 +242,10 @@ def _volumes(compose: ComposeFile, name: str, service: dict[str, Any], *, main: 
         source, target = mount["source"], mount["target"]
         if source.startswith("\0"):
             compose.log_dirs.append(target)
+        elif main and target.rstrip("/") in _LATE:
+            compose.notes.append(
+                f"{compose.path}: services.{name}: {target} is made when it is needed, and not mounted"
+            )
         elif mount["type"] == "bind":
             kept.append({**mount, "source": _inside(compose, name, source)})
         elif not main or mount["type"] != "volume":

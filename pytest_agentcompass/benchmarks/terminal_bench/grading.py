@@ -11,7 +11,7 @@ from ...contracts.outcome import FailureMode, RunResult
 from ...errors import EvaluationError
 from .guard import Guard
 from .params import TerminalBenchParams
-from .preparing import step_table
+from .preparing import guard_of, step_table
 from .pytest_text import read_pytest_text
 from .rewards import MAX_REWARD_BYTES, Reward, decide
 from .same_shell import run_in_same_shell
@@ -21,7 +21,7 @@ from .verifier import Script, lay_ground, private_dir, report_options, run_scrip
 
 if TYPE_CHECKING:
     from ...components.environment import EnvironmentSession
-    from ...contracts.task import TaskSpec
+    from ...contracts.task import PreparedTask, TaskSpec
 
 __all__ = ["clear_leftovers", "grade_tb1", "grade_tb2"]
 
@@ -91,7 +91,7 @@ async def _read(env: EnvironmentSession, path: str, limit: int = 50_000_000) -> 
 async def grade_tb2(
     task: TaskSpec,
     env: EnvironmentSession,
-    guard: Guard,
+    prepared: PreparedTask,
     params: TerminalBenchParams,
     timeout: float | None,
     result: RunResult,
@@ -99,7 +99,7 @@ async def grade_tb2(
 ) -> Reward | None:
     """Run `test.sh` of the task (or of a *step*) and return its reward; None when its limit was over."""
     folder, table = Path(task.metadata["dir"]), step_table(task, step)
-    user = table.get("verifier_user") or task.metadata["verifier_user"] or _image_user(task, env)
+    user = table.get("verifier_user") or task.metadata["verifier_user"] or _image_user(task, prepared)
     folders = [folder / "tests", *([folder / "steps" / step / "tests"] if step else [])]
     script = Script(
         "test.sh", folders, [], user, timeout,
@@ -107,7 +107,7 @@ async def grade_tb2(
         fresh=[(_REWARDS, user or env.default_user)],
         log=f"verifier-{step}.txt" if step else "verifier.txt",
     )  # fmt: skip
-    await lay_ground(env, script, guard, private_dir(), result)
+    await lay_ground(env, script, guard_of(prepared), private_dir(), result)
     done = await run_script(env, script, result)
     if done is None:
         return None
@@ -126,12 +126,9 @@ def _never_ran(error: EvaluationError, returncode: int) -> bool:
     return error.failure_mode == "no_reward" and returncode == 126
 
 
-def _image_user(task: TaskSpec, env: EnvironmentSession) -> str | None:
+def _image_user(task: TaskSpec, prepared: PreparedTask) -> str | None:
     """Return the image's own user where the agent was given another one."""
-    if not task.metadata["agent_user"]:
-        return None
-    user = env.info.get("image_user")
-    return str(user) if user else "root"
+    return str(prepared.metadata["image_user"]) if task.metadata["agent_user"] else None
 
 
 def _environment(task: TaskSpec, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:

@@ -35,6 +35,10 @@ async def prepare_first(task: TaskSpec, env: EnvironmentSession) -> PreparedTask
         else:
             await env.upload(source, target)
     folders = _TB2_FOLDERS if task.metadata["format"] == "tb2" else tuple(task.metadata.get("log_dirs", ()))
+    image_user = env.default_user
+    if task.metadata.get("agent_user"):
+        # The agent's alone: the sandbox's own processes and the verifier keep the image's user.
+        env.default_user = task.metadata["agent_user"]
     guard = await make_folders(env, list(folders))
     steps = task.metadata.get("steps", [])
     prepared = PreparedTask(
@@ -42,7 +46,12 @@ async def prepare_first(task: TaskSpec, env: EnvironmentSession) -> PreparedTask
         category=task.category,
         ground_truth=None,
         input=TaskInput(prompt=task.question, workspace=env.default_workdir),
-        metadata={"present": list(guard.present), "workdir": guard.workdir, "record_terminal": _records(task)},
+        metadata={
+            "present": list(guard.present),
+            "workdir": guard.workdir,
+            "record_terminal": _records(task),
+            "image_user": image_user or "root",
+        },
         solution=solution_of(task, steps[0]["name"] if steps else None),
         step=steps[0]["name"] if steps else None,
         run_timeout_seconds=(steps[0]["agent_timeout"] or task.metadata["agent_timeout"]) if steps else None,

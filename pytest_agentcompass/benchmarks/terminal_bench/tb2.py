@@ -41,8 +41,6 @@ def load_tb2(folder: Path, params: TerminalBenchParams, environ: Mapping[str, st
     content = content_hash(folder)
     hints = _environment(folder, environment, metadata, params, content, warnings, environ)
     hints.update(_network(agent, verifier, environment, warnings))
-    if agent.word("user"):
-        hints["user"] = agent.word("user")
     artifacts = _artifacts(fields, [*(_table(fields, index) for index in range(len(steps)))])
     _verifier_mode(folder, verifier, params, artifacts, steps, metadata, hints, warnings)
     warnings += _named(folder, environment)

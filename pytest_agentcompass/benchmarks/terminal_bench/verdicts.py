@@ -45,7 +45,7 @@ class Verdict:
     notes: list[tuple[str, str]] = field(default_factory=list)
 
 
-def tail(text: str, lines: int = 12, width: int = 300) -> str:
+def tail(text: str, lines: int = 3, width: int = 200) -> str:
     """Return the last *lines* of *text*, printable, as the end of a message."""
     last = [line[:width] for line in strip_control(text[-20_000:]).rstrip().split("\n")[-lines:]]
     return "last lines of the output:\n  " + "\n  ".join(last) if any(last) else "there was no output"

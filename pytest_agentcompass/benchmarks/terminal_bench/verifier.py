@@ -25,7 +25,9 @@ OUTPUT_LIMIT = 20_000_000
 _SHOWN = 20_000
 _TESTS = "/tests"
 _OVERRIDES = re.compile(r"PYTEST_ADDOPTS|no:junitxml")
-_UNRELIABLE = re.compile(r"env +-i|\bsudo\b|\bsu\b|runuser|\bdocker\b|--junit-?xml|\bssh\b|chroot|unshare")
+_UNRELIABLE = re.compile(
+    r"env +-[iu-]|\b(sudo|su|runuser|gosu|setpriv|su-exec|docker|ssh|chroot|unshare|nsenter|tox|nox)\b|--junit-?xml"
+)
 
 
 @dataclass(slots=True)

@@ -19,9 +19,10 @@ from pytest_agentcompass.benchmarks.terminal_bench.steps import final_reward, ga
 from pytest_agentcompass.benchmarks.terminal_bench.verifier import report_options
 from pytest_agentcompass.components.context import AttemptContext, set_current_attempt
 from pytest_agentcompass.contracts.outcome import ExecResult, FailureMode, RunResult
-from pytest_agentcompass.contracts.task import TaskSpec
+from pytest_agentcompass.contracts.task import PreparedTask, TaskInput, TaskSpec
 from pytest_agentcompass.errors import EnvironmentGone, EvaluationError, SandboxError
 
+PREPARED = PreparedTask("t", "", None, TaskInput("x"), metadata={"workdir": "/app", "image_user": "root"})
 START = " test session starts ".center(80, "=")
 GOOD = (
     f"{START}\n{' short test summary info '.center(80, '=')}\nPASSED a.py::t\n{' 1 passed in 0.01s '.center(80, '=')}\n"
@@ -79,7 +80,7 @@ def run_tb1(task: TaskSpec, env: FakeSandbox, limit: float = 5.0) -> RunResult:
 def run_tb2(task: TaskSpec, env: FakeSandbox) -> tuple[Reward | None, RunResult]:
     """Grade a TB2 task."""
     result = RunResult()
-    return asyncio.run(grade_tb2(task, env, Guard("/app"), TerminalBenchParams(path="x"), 5.0, result)), result
+    return asyncio.run(grade_tb2(task, env, PREPARED, TerminalBenchParams(path="x"), 5.0, result)), result
 
 
 def test_tb1_ground_and_environment(tmp_path: Path) -> None:

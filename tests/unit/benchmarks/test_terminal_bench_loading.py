@@ -307,7 +307,7 @@ start_period_sec = 0
     task = one(tb2(tmp_path / "t", text))
     hints = EnvironmentSpec.model_validate(task.environment)
     assert (hints.resources.cpus, hints.resources.memory_mb, hints.resources.storage_mb) == (2, 4096, 100)
-    assert (hints.user, hints.workdir, hints.env_variables) == ("1000", "/w", {"A": "db-x", "N": "3"})
+    assert (task.metadata["agent_user"], hints.workdir, hints.env_variables) == ("1000", "/w", {"A": "db-x", "N": "3"})
     assert [str(getattr(hints, f"{phase}_network_policy")) for phase in ("baseline", "run", "evaluation")] == [
         "no-network",
         "allowlist(a.example)",
