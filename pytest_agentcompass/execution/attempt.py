@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..components.benchmark import BaseBenchmark
+from ..components.benchmark import BaseBenchmark, HarnessFreeBenchmark
 from ..components.calls import call
 from ..components.context import AttemptContext, set_current_attempt
 from ..contracts.outcome import FailureMode, Fault, Issue, RunResult, Status
@@ -24,6 +24,7 @@ from ..errors import AgentCompassError, AgentFailure, AttemptSkipped, Environmen
 from ..planning.network import restriction_notice
 from .analysis import analyze
 from .artifacts import collect_artifacts, restore_artifacts
+from .checkpoint import drop_checkpoint, restore, save_checkpoint
 from .guarded import guarded
 from .recording import build_record
 from .retries import keep_discarded, retry_delay
@@ -69,6 +70,8 @@ class Attempt:
         self.environment_info: dict[str, Any] = {}
         self.evaluated = False
         self.failed_phase = ""
+        self.restored = False
+        self._before_evaluation: AttemptRecord | None = None
         self.retry_wait: float | None = None
         self._draft: AttemptRecord | None = None
         self._released = False
@@ -182,6 +185,9 @@ class Attempt:
         with self._phase("evaluate"):
             assert self.plan is not None
             mode = self.plan.evaluation_environment_mode
+            if mode != "reuse" and not self.restored:
+                self._before_evaluation = build_record(self)
+                save_checkpoint(self, self._before_evaluation)
             if mode == "reuse":
                 await self._evaluate_in(self.environment)
             elif mode == "none":
@@ -211,10 +217,11 @@ class Attempt:
         while True:
             try:
                 await attempt.make_plan()
-                await attempt.open()
-                await attempt.prepare()
-                await attempt.start_harness()
-                await attempt.run()
+                if not attempt.restored:
+                    await attempt.open()
+                    await attempt.prepare()
+                    await attempt.start_harness()
+                    await attempt.run()
                 await attempt.evaluate()
             except AttemptStopped:
                 pass
@@ -244,6 +251,9 @@ class Attempt:
         await asyncio.sleep(self.retry_wait)
         again = Attempt(self.run_context, self.context, self.task, self.number)
         again.plan, again.retries = self.plan, self.retries
+        if self.failed_phase == "evaluate" and self._before_evaluation is not None:
+            restore(again, self._before_evaluation)  # the agent is not run (and paid) again
+            again._before_evaluation = self._before_evaluation
         return again
 
     def finish(self) -> AttemptRecord:
@@ -251,6 +261,8 @@ class Attempt:
         if self.record is None:
             self._store(self._draft)
             assert self.record is not None
+            if self._before_evaluation is not None and self.evaluated:
+                drop_checkpoint(self)
             self._emit("attempt_finished", status=self.record.outcome, failure_mode=self.record.failure_mode.value)
             for listener in self.run_context.on_finished:
                 listener(self.record)
@@ -341,14 +353,11 @@ class Attempt:
 
     async def _agent(self) -> RunResult:
         assert self.plan is not None and self.prepared is not None
+        benchmark = self.context.benchmark
         if self.context.harness is None:
+            assert isinstance(benchmark, HarnessFreeBenchmark)
             return await call(  # type: ignore[no-any-return]
-                self.context.benchmark.run_task,
-                self.task,
-                self.prepared,
-                self.request,
-                self.plan,
-                self.environment,  # type: ignore[attr-defined]
+                benchmark.run_task, self.task, self.prepared, self.request, self.plan, self.environment
             )
         return await call(  # type: ignore[no-any-return]
             self.context.harness.run_task, self.session, self.prepared, self.request, self.plan.harness_plan

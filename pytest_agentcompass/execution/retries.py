@@ -26,6 +26,7 @@ _GRADER_RAN = frozenset(
     {FailureMode.EVALUATION_ERROR, FailureMode.NO_REWARD, FailureMode.NO_TESTS, FailureMode.CONTRADICTION}
 )
 _KEPT = ("logs", "artifacts", "panes", "trajectory.jsonl", "recording.cast", "commands.txt")
+_KEPT_OF_EVALUATION = ("logs",)  # the agent's artifacts are graded again
 
 
 def retry_delay(record: AttemptRecord, execution: ExecutionSpec, used: int) -> float | None:
@@ -55,8 +56,10 @@ def keep_discarded(attempt: Attempt, record: AttemptRecord, wait: float) -> None
     """Keep a discarded try under the attempt's `retries/`: its record as `<m>.json`, its files in `<m>/`."""
     folder = attempt.attempt_context.directory / "retries"
     number = len(attempt.retries) + 1
+    mode = attempt.plan.evaluation_environment_mode if attempt.plan else "reuse"
+    scope = "evaluation" if attempt.failed_phase == "evaluate" and mode != "reuse" else "attempt"
     (folder / str(number)).mkdir(parents=True, exist_ok=True)
-    for name in _KEPT:
+    for name in _KEPT if scope == "attempt" else _KEPT_OF_EVALUATION:
         source = attempt.attempt_context.directory / name
         if source.exists():
             shutil.move(source, folder / str(number) / name)
@@ -65,7 +68,8 @@ def keep_discarded(attempt: Attempt, record: AttemptRecord, wait: float) -> None
         {
             "number": number,
             "stage": attempt.failed_phase,
-            "scope": "attempt",
+            "scope": scope,
+            "usage": record.usage,
             "failure_mode": record.failure_mode.value,
             "message": record.issues[-1]["message"] if record.issues else "",
             "wait_seconds": round(wait, 3),

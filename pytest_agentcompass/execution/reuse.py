@@ -10,6 +10,7 @@ from ..errors import AgentCompassError, ConfigError
 from ..results.files import json_bytes, locked, write_atomic
 from ..results.fingerprints import differences, request_parts, run_fingerprint
 from ..results.resume import reusable
+from .checkpoint import load_checkpoint, restore
 
 if TYPE_CHECKING:
     from ..contracts.request import RunRequest
@@ -46,29 +47,41 @@ def check_request(run: RunContext, request: RunRequest) -> None:
 
 
 async def take_over(attempt: Attempt) -> bool:
-    """Give *attempt* its stored record if the run is resumed and the record may stand; say whether it did.
+    """Give *attempt* what a resumed run has of it, and say whether its record stands.
 
-    A graded attempt with the same run fingerprint stands; anything else is made again.
+    A graded attempt with the same run fingerprint stands; where the agent was done and only the
+    evaluation is missing, it is restored from its checkpoint (`attempt.restored`) and will be graded;
+    anything else is made again.
     """
     run = attempt.run_context
     if not run.resumed:
         return False
     record = run.directory.read_record(attempt.request.name, attempt.task.task_id, attempt.number)
-    if record is None:
-        return False
     try:
         plan = await call(run.planner.plan, attempt.request, attempt.task)
     except AgentCompassError:
         return False  # it cannot be planned: making the attempt will say why
     version = attempt.context.harness.version if attempt.context.harness else ""
     fingerprint = run_fingerprint(attempt.task, plan, attempt.request, version)
+    attempt.plan = plan
+    if record is None:
+        _restore(attempt, fingerprint)
+        return False
     reason = reusable(record, fingerprint, anyway=run.resume_anyway)
     if reason is not None:
+        _restore(attempt, fingerprint)
         run.events.emit(
             "reuse_refused", request=record.request, task=record.task_id, attempt=record.attempt, reason=reason
         )
         return False
-    attempt.plan = plan
     attempt.record = record
     run.events.emit("reuse_loaded", request=record.request, task=record.task_id, attempt=record.attempt)
     return True
+
+
+def _restore(attempt: Attempt, fingerprint: str) -> None:
+    checkpoint = load_checkpoint(attempt, fingerprint)
+    if checkpoint is not None and restore(attempt, checkpoint):
+        attempt.run_context.events.emit(
+            "checkpoint_loaded", request=checkpoint.request, task=checkpoint.task_id, attempt=checkpoint.attempt
+        )

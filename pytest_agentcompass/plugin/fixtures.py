@@ -22,13 +22,15 @@ __all__: list[str] = []
 @pytest.fixture(scope="module")
 def agentcompass_request(request: pytest.FixtureRequest) -> RunRequest:
     """The request that the current attempt belongs to."""
-    return request.param if hasattr(request, "param") else request.node.request
+    found: RunRequest = request.param if hasattr(request, "param") else request.node.request
+    return found
 
 
 @pytest.fixture(scope="class")
 def agentcompass_task(request: pytest.FixtureRequest) -> TaskSpec:
     """The task of the current attempt."""
-    return request.param if hasattr(request, "param") else request.node.task
+    found: TaskSpec = request.param if hasattr(request, "param") else request.node.task
+    return found
 
 
 @pytest.fixture

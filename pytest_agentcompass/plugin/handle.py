@@ -32,6 +32,8 @@ class AttemptHandle:
 
     def evaluate(self) -> RunResult:
         """Grade what the agent left and return the result with its metrics."""
+        if self.attempt.restored:
+            self._portal.call(self.attempt.make_plan)
         return self._portal.call(self.attempt.evaluate)
 
     @property

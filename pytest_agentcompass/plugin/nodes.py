@@ -147,13 +147,17 @@ class TaskNode(pytest.Class):
                 run.mark(self, word)
         self.extra_keyword_matches.update(filter(None, {task.task_id, task.category, task.difficulty, *task.tags}))
 
-    def collect(self) -> Iterator[AttemptItem]:
+    def collect(self) -> Iterator[AttemptItem | ProblemNode]:
         """Yield the attempts; their names stay when k changes."""
         request: RequestNode = self.parent  # type: ignore[assignment]
         wanted = request.run.selection_below(self.nodeid)
         for number in range(1, request.request.execution.attempts.k + 1):
             if wanted is None or f"attempt{number}" in wanted:
                 yield AttemptItem.make(self, request, number)
+        k = request.request.execution.attempts.k
+        for name in sorted((wanted or set()) - {f"attempt{number}" for number in range(1, k + 1)}):
+            known = "attempt1" if k == 1 else f"attempt1 to attempt{k}"
+            yield problem(self, name, f"task {self.task.task_id!r} has no {name!r}; it has {known}")
 
 
 def _body(agentcompass_attempt: Any) -> None:
@@ -189,10 +193,11 @@ class AttemptItem(pytest.Function):
 
     def runtest(self) -> None:
         """Run and grade the attempt; not through `pytest_pyfunc_call`, which `-p no:python` takes away."""
-        if not self.fixturenames:  # settled: there is a record already
-            AttemptHandle(self.stash[ATTEMPT], self.request_node.run.portal).require_passed()
-            return
-        handle = self.funcargs["agentcompass_attempt"]
-        handle.run()
-        handle.evaluate()
+        if self.fixturenames:
+            handle: Any = self.funcargs["agentcompass_attempt"]
+            handle.run()
+        else:  # settled: there is a record already, or what the agent left is there to be graded
+            handle = AttemptHandle(self.stash[ATTEMPT], self.request_node.run.portal)
+        if handle.attempt.record is None:
+            handle.evaluate()
         handle.require_passed()

@@ -39,7 +39,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _settled(item: AttemptItem) -> bool:
-    """Whether the attempt has its record already: made by the engine, taken over, or not needed."""
+    """Whether the attempt needs no fixtures: its record is there, or only its evaluation is missing."""
     run = run_of(item.config)
     if ATTEMPT not in item.stash and run.context is not None:
         context = run.context.request(item.request_node.request)
@@ -49,17 +49,17 @@ def _settled(item: AttemptItem) -> bool:
         earlier = run.earlier_records(item) if context.strategy.sequential and item.number > 1 else []
         if earlier and context.strategy.satisfied(earlier):
             skip(attempt)
-        elif not run.portal.call(take_over, attempt):
+        elif not run.portal.call(take_over, attempt) and not attempt.restored:
             return False
         item.stash[ATTEMPT] = attempt
-    attempt = item.stash.get(ATTEMPT, None)
-    return attempt is not None and attempt.record is not None
+    made = item.stash.get(ATTEMPT, None)
+    return made is not None and (made.record is not None or made.restored)
 
 
 def _tries(item: AttemptItem, nextitem: pytest.Item | None) -> None:
-    if _settled(item):
-        item.fixturenames = []
     while True:
+        if _settled(item):
+            item.fixturenames = []
         reports = _phases(item)
         attempt = item.stash.get(ATTEMPT, None)
         again = _clone(item) if attempt is not None and attempt.retry_wait is not None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from ..components.registry import Registry
 from ..config.resolve import RunConfig, default_user_config, resolve_run
 from ..config.words import split_words
 from ..contracts.task import TaskProblem, TaskSpec
-from ..errors import AgentCompassError, ConfigError
+from ..errors import AgentCompassError, ConfigError, nearest
 from ..execution.attempt import Attempt
 from ..execution.portal import Portal
 from ..execution.reuse import check_request
@@ -24,6 +25,7 @@ from ..execution.run import RunContext
 from ..planning.recipes import load_recipes
 from ..redaction import secrets_from_environment
 from ..results.events import EventLog
+from ..results.layout import escape_id
 from ..results.lock import RunLock, acquire
 from ..results.resume import find_run
 from ..results.rundir import RunDirectory
@@ -62,10 +64,19 @@ def resolve(config: pytest.Config) -> tuple[RunConfig, Registry]:
             if resolved.request is None and not config.args and (setting_words(config) or config.stash[SELECTED]):
                 known = ", ".join(registry.ids("benchmark"))
                 raise ConfigError(f"which benchmark? give benchmark=ID (known: {known}) or the path of a suite")
+            _check_pasted(config, resolved)
         except AgentCompassError as error:
             raise pytest.UsageError(error.message) from None
         config.stash[RESOLVED] = resolved, registry
     return config.stash[RESOLVED]
+
+
+def _check_pasted(config: pytest.Config, resolved: RunConfig) -> None:
+    """Refuse node ids of ours that name another request than the command line's."""
+    name = escape_id(resolved.request.request.name) if resolved.request else ""
+    for nodeid in config.stash[SELECTED]:
+        if (part := nodeid.split("::")[1]) != name:
+            raise ConfigError(f"{nodeid}: no request is called {part!r}; {nearest(part, [name] if name else [])}")
 
 
 def activate(config: pytest.Config) -> None:
@@ -156,6 +167,14 @@ class AgentCompassRun:
         directory.update_run_info(status="running", **({} if resumed else {"command": command}))
         return directory
 
+    def discard(self) -> None:
+        """Remove the directory of a new run for which nothing was chosen: it is nothing to be resumed."""
+        if self.context is None or self.is_worker or self.context.resumed or self.context.directory.planned():
+            return
+        self.context.events.close()
+        shutil.rmtree(self.context.directory.path)
+        self.context = None
+
     def _create_directory(self) -> RunDirectory:
         results = self.results_dir
         request = self.resolved.request
@@ -230,7 +249,9 @@ class AgentCompassRun:
         self.config.hook.pytest_agentcompass_select_tasks(request=request, tasks=tasks)
         if self.context is not None:
             self.notes.extend(self.registry.make("environment", request.environment.id).sweep())
-        return tasks, problems, {"defined_tasks": defined}
+        # limit and sample_ids in a file define the suite; on the command line they take part of it
+        cut = any(self.resolved.words.has(f"benchmark.{key}") for key in ("limit", "sample_ids"))
+        return tasks, problems, {"defined_tasks": defined if cut else len(tasks)}
 
     @property
     def run_id(self) -> str:
