@@ -39,7 +39,7 @@ class TerminalBench(BaseBenchmark):
     )
 
     def load_tasks(self, req: RunRequest) -> list[TaskSpec | TaskProblem]:
-        """Return the tasks of `benchmark.params.path`, sorted by name; a broken one is a `TaskProblem`."""
+        """Return the tasks of `benchmark.path`, sorted by name; a broken one is a `TaskProblem`."""
         return load_folder(self._params(req))
 
     def _params(self, req: RunRequest) -> TerminalBenchParams:

@@ -6,8 +6,6 @@ logs and content-addressed image names, so that attempts share nothing but image
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -17,10 +15,11 @@ from typing import Any
 
 from ...components.yaml_file import Map, Scalar, load_yaml_text
 from ...errors import ConfigError, TaskLoadError, nearest
+from .derived import derived_hints
 from .fields import megabytes, read_task_text
 from .templates import interpolate
 
-__all__ = ["ComposeFile", "TestBenchVariables", "read_compose", "service_hints"]
+__all__ = ["ComposeFile", "read_compose", "seconds", "service_hints"]
 
 #: keys of a service that the plain path takes or may leave out
 _IGNORED = frozenset(
@@ -68,28 +67,11 @@ _TAKEN = frozenset(
         "networks",
     ]
 )
-_FLAGS = frozenset(
-    [
-        "attachable",
-        "disable",
-        "enable_ipv6",
-        "external",
-        "init",
-        "internal",
-        "no_cache",
-        "privileged",
-        "pull",
-        "read_only",
-        "required",
-        "stdin_open",
-        "tty",
-    ]
-)
 #: folders that the verifier or the oracle fills later, and that must be removable until then
 _LATE = ("/tests", "/oracle", "/solution", "/logs/verifier")
 _CONTAINER_LOGS = "/logs"
 _AGENT_LOGS = "/agent-logs"
-TestBenchVariables = {
+_VARIABLES = {
     "T_BENCH_TEST_DIR": "/tests",
     "T_BENCH_CONTAINER_LOGS_PATH": _CONTAINER_LOGS,
     "T_BENCH_CONTAINER_AGENT_LOGS_PATH": _AGENT_LOGS,
@@ -132,7 +114,7 @@ def read_compose(path: Path, environ: Mapping[str, str]) -> ComposeFile:
         raise TaskLoadError(f"{path}: services must hold at least one service")
     missing: set[str] = set()
     try:
-        data = _plain(tree, {**environ, **TestBenchVariables}, missing)
+        data = _plain(tree, {**environ, **_VARIABLES}, missing)
     except TaskLoadError as error:
         raise TaskLoadError(f"{path}: {error.message}") from error
     compose = ComposeFile(path, data)
@@ -178,14 +160,14 @@ def _plain(node: Any, variables: Mapping[str, str], missing: set[str]) -> Any:
     return [_plain(item, variables, missing) for item in node]
 
 
-def main_service(compose: ComposeFile, preferred: str) -> str:
+def _main_service(compose: ComposeFile, preferred: str) -> str:
     """Return the agent's service: *preferred*, the one with the harness's container name, or the only one."""
     if preferred in compose.services:
         return preferred
     named = [
         name
         for name, service in compose.services.items()
-        if service.get("container_name") == TestBenchVariables["T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME"]
+        if service.get("container_name") == _VARIABLES["T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME"]
     ]
     if len(named) == 1 or len(compose.services) == 1:
         return named[0] if named else next(iter(compose.services))
@@ -203,10 +185,10 @@ def service_hints(
     implied = bool(base) and preferred not in compose.services
     if implied:
         compose.services[preferred] = {}
-    name = preferred if implied else main_service(compose, preferred)
+    name = preferred if implied else _main_service(compose, preferred)
     service = {**base, **compose.services[name]}
     compose.services[name] = service
-    if service.get("image") == TestBenchVariables["T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME"]:
+    if service.get("image") == _VARIABLES["T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME"]:
         del service["image"]
     if service.get("build") is None and not service.get("image"):
         raise compose.wrong(f"services.{name} has neither build nor image")
@@ -214,7 +196,7 @@ def service_hints(
         other["volumes"] = _volumes(compose, item, other, main=item == name)
     if len(compose.services) == 1 and _is_plain(service, compose.data):
         return _single(compose, name, service, build_timeout)
-    return _several(compose, name, build_timeout, content)
+    return derived_hints(compose, name, build_timeout, content)
 
 
 def _is_plain(service: dict[str, Any], data: dict[str, Any]) -> bool:
@@ -404,68 +386,3 @@ def seconds(text: str) -> float:
     units = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
     parts = re.findall(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|)", text)
     return sum(float(number) * units[unit] for number, unit in parts)
-
-
-def _several(compose: ComposeFile, main: str, timeout: float, content: str) -> dict[str, Any]:
-    """Return the hints of a derived compose file."""
-    for name, service in compose.services.items():
-        _derive(compose, name, service, content, main=name == main)
-    text = json.dumps(_escaped(compose.data, ""), indent=1, sort_keys=True)
-    path = _store(text)
-    return {"compose": {"file": str(path), "service": main, "build_timeout_seconds": timeout}}
-
-
-def _derive(compose: ComposeFile, name: str, service: dict[str, Any], content: str, *, main: bool) -> None:
-    service.pop("container_name", None)
-    if service.get("build") is not None:
-        build = dict(service["build"]) if isinstance(service["build"], dict) else {"context": service["build"]}
-        if "://" not in str(build.get("context", "")):
-            build["context"] = str(
-                Path(os.path.normpath(compose.path.parent.resolve() / str(build.get("context") or ".")))
-            )
-        service["build"] = build
-        service["image"] = f"agentcompass/compose-{content[:20]}-{_safe(name)}"
-    binds = [item for item in service["volumes"] if item["type"] == "bind"]
-    if main:
-        compose.uploads += [[item["source"], item["target"]] for item in binds]
-        service["volumes"] = [item for item in service["volumes"] if item["type"] != "bind"]
-        service.setdefault("command", ["sh", "-c", "sleep infinity"])
-    for item in [] if main else binds:
-        if not item["read_only"]:
-            item["read_only"] = True
-            compose.notes.append(f"{compose.path}: services.{name}: {item['target']} is mounted read-only")
-    if not service["volumes"]:
-        service.pop("volumes")
-    files = service.get("env_file")
-    if files:
-        listed = files if isinstance(files, list) else [files]
-        service["env_file"] = [os.path.normpath(compose.path.parent.resolve() / str(item)) for item in listed]
-
-
-def _safe(name: str) -> str:
-    return "".join(c if c.isascii() and (c.isalnum() or c == "-") else "-" for c in name.lower())
-
-
-def _escaped(node: Any, key: str) -> Any:
-    """Return the data as compose reads it: dollar signs doubled, flags and counts with their types again."""
-    if isinstance(node, str):
-        if key in _FLAGS and node.lower() in ("true", "false"):
-            return node.lower() == "true"
-        return int(node) if key == "retries" and node.isdecimal() else node.replace("\0", "").replace("$", "$$")
-    if isinstance(node, dict):
-        return {name: _escaped(value, name) for name, value in node.items()}
-    return [_escaped(item, "") for item in node] if isinstance(node, list) else node
-
-
-def _store(text: str) -> Path:
-    """Keep a derived file under its content's hash in the user's cache folder."""
-    import platformdirs
-
-    folder = Path(platformdirs.user_cache_dir("pytest-agentcompass", appauthor=False)) / "compose"
-    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.yaml"
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    return path

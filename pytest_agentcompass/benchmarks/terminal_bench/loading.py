@@ -23,12 +23,11 @@ def load_folder(params: TerminalBenchParams) -> list[TaskSpec | TaskProblem]:
     root = Path(params.path).expanduser().resolve()
     if not root.is_dir():
         what = "is a file, not a folder of tasks" if root.exists() else "does not exist"
-        raise TaskLoadError(f"benchmark.params.path: {root} {what}")
+        raise TaskLoadError(f"benchmark.path: {root} {what}")
     folders = [root] if _format(root, "auto") else _folders(root)
     if not folders:
         raise TaskLoadError(
-            f"benchmark.params.path: {root} holds no task: a task is a folder with a task.yaml (tb1) "
-            "or a task.toml (tb2)"
+            f"benchmark.path: {root} holds no task: a task is a folder with a task.yaml (tb1) or a task.toml (tb2)"
         )
     return [_load(folder, params) for folder in folders]
 
@@ -62,7 +61,7 @@ def _load(folder: Path, params: TerminalBenchParams) -> TaskSpec | TaskProblem:
 def _unknown(folder: Path, wanted: str) -> str:
     if wanted != "auto":
         other = _format(folder, "auto")
-        tail = f"; it holds a {_FILES[other]} (benchmark.params.format={other})" if other else ""
+        tail = f"; it holds a {_FILES[other]} (benchmark.format={other})" if other else ""
         return f"{folder}: has no {_FILES[wanted]}, which the format {wanted} needs{tail}"
     found = sorted(item.name for item in folder.iterdir())[:10]
     return f"{folder}: holds neither task.yaml (tb1) nor task.toml (tb2); found: {', '.join(found) or 'nothing'}"

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...contracts.network import NetworkPolicy
 from ...contracts.task import Artifact, TaskSpec
 from ...errors import TaskLoadError
-from .compose import read_compose, service_hints
 from .content import content_hash
-from .fields import Fields, megabytes, read_task_text, read_toml
+from .fields import Fields, read_task_text, read_toml
 from .params import TerminalBenchParams
-from .templates import expand_all
+from .tb2_environment import environment_hints, expanded, healthcheck, network_hints
 
 __all__ = ["load_tb2"]
 
@@ -26,7 +24,6 @@ _KNOWN = {
     "environment": "build_timeout_sec docker_image os cpus memory_mb storage_mb gpus gpu_types tpu mcp_servers env "
     "skills_dir healthcheck workdir network_mode allowed_hosts allow_internet memory storage",
 }
-_MODES = ("public", "no-network", "allowlist")
 
 
 def load_tb2(folder: Path, params: TerminalBenchParams, environ: Mapping[str, str] = os.environ) -> TaskSpec:
@@ -39,8 +36,8 @@ def load_tb2(folder: Path, params: TerminalBenchParams, environ: Mapping[str, st
     metadata = _metadata(folder, fields, agent, verifier, steps, params, environ)
     _check_tests(folder, steps)
     content = content_hash(folder)
-    hints = _environment(folder, environment, metadata, params, content, warnings, environ)
-    hints.update(_network(agent, verifier, environment, warnings))
+    hints = environment_hints(folder, environment, metadata, params, content, warnings, environ)
+    hints.update(network_hints(agent, verifier, environment, warnings))
     artifacts = _artifacts(fields, [*(_table(fields, index) for index in range(len(steps)))])
     _verifier_mode(folder, verifier, params, artifacts, steps, metadata, hints, warnings)
     warnings += _named(folder, environment)
@@ -119,15 +116,8 @@ def _metadata(
 def _templates(table: Fields, environ: Mapping[str, str]) -> dict[str, str]:
     """Return an `env` table with its templates: they are checked here and put in when they are used."""
     values = table.env("env")
-    _expanded(table, values, environ)
+    expanded(table, values, environ)
     return values
-
-
-def _expanded(table: Fields, values: dict[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    try:
-        return expand_all(values, environ, table.key("env"))
-    except TaskLoadError as error:
-        raise TaskLoadError(f"{table.path}: {error.message}") from error
 
 
 def _range(fields: Fields, params: TerminalBenchParams) -> list[float]:
@@ -159,7 +149,7 @@ def _steps(folder: Path, fields: Fields, environ: Mapping[str, str]) -> list[dic
                 "verifier_timeout": verifier.number("timeout_sec"),
                 "verifier_env": _templates(verifier, environ),
                 "verifier_user": verifier.word("user"),
-                "healthcheck": _healthcheck(table),
+                "healthcheck": healthcheck(table),
             }
         )
     return steps
@@ -208,128 +198,6 @@ def _has_solution(folder: Path, steps: list[dict[str, Any]]) -> bool:
     return all((folder / "steps" / step["name"] / "solution" / "solve.sh").is_file() for step in steps)
 
 
-def _environment(
-    folder: Path,
-    table: Fields,
-    metadata: dict[str, Any],
-    params: TerminalBenchParams,
-    content: str,
-    warnings: list[str],
-    environ: Mapping[str, str],
-) -> dict[str, Any]:
-    source = folder / "environment"
-    timeout = table.number("build_timeout_sec", 600.0)
-    assert timeout is not None
-    base = _base(source, table, params, warnings)
-    compose_path = source / "docker-compose.yaml"
-    environment = _expanded(table, table.env("env"), environ)
-    if compose_path.is_file():
-        compose = read_compose(compose_path, {**environ, **environment})
-        hints = service_hints(compose, "main", base, build_timeout=timeout, content=content)
-        metadata["log_dirs"], metadata["uploads"] = compose.log_dirs, compose.uploads
-        warnings += compose.notes
-    elif "build" in base:
-        hints = {"build": {"context": str(source), "dockerfile": "Dockerfile", "timeout_seconds": timeout}}
-    elif base:
-        hints = {"image": base["image"]}
-    else:
-        raise TaskLoadError(f"{source}: holds neither Dockerfile nor docker-compose.yaml, and no docker_image is set")
-    if environment:
-        hints["env_variables"] = {**hints.get("env_variables", {}), **environment}
-    if table.text("workdir"):
-        hints["workdir"] = table.text("workdir")
-    if resources := _resources(table, warnings):
-        hints["resources"] = {**hints.get("resources", {}), **resources}
-    if check := _healthcheck(table):
-        hints["healthcheck"] = check
-    return hints
-
-
-def _base(source: Path, table: Fields, params: TerminalBenchParams, warnings: list[str]) -> dict[str, Any]:
-    """Return what the format implies for the service `main`: its Dockerfile, or the published image."""
-    image, built = table.text("docker_image"), (source / "Dockerfile").is_file()
-    if built and not (image and params.image == "published"):
-        if image:
-            warnings.append(
-                f"{table.where('docker_image')}: environment.docker_image {image!r} is not used, the Dockerfile "
-                "is built; benchmark.params.image=published takes the image"
-            )
-        return {"build": {"context": ".", "dockerfile": "Dockerfile"}}
-    return {"image": image} if image else {}
-
-
-def _resources(table: Fields, warnings: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "cpus": table.number("cpus"),
-        "memory_mb": table.integer("memory_mb") or _legacy(table, "memory", "memory_mb", warnings),
-        "storage_mb": table.integer("storage_mb") or _legacy(table, "storage", "storage_mb", warnings),
-        "gpu": table.integer("gpus", least=0) or None,
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _legacy(table: Fields, name: str, newer: str, warnings: list[str]) -> int | None:
-    value = table.data.get(name)
-    if value is None:
-        return None
-    size = megabytes(str(value)) if isinstance(value, (str, int)) else None
-    if not size:
-        raise table.wrong(name, "a size such as '4G'")
-    warnings.append(f"{table.where(name)}: {table.key(name)} is the older name of {newer}")
-    return size
-
-
-def _healthcheck(table: Fields) -> dict[str, Any] | None:
-    check = table.table("healthcheck")
-    if not check.data:
-        return None
-    command = check.text("command")
-    if not command:
-        raise check.wrong("command", "a shell command")
-    result: dict[str, Any] = {"command": command}
-    for name in ("interval", "timeout", "start_period", "start_interval"):
-        value = check.number(f"{name}_sec", check.number(name, zero=True), zero=True)
-        if value is not None:
-            result[name] = value
-    retries = check.integer("retries", least=0)
-    return result if retries is None else {**result, "retries": retries}
-
-
-def _network(agent: Fields, verifier: Fields, environment: Fields, warnings: list[str]) -> dict[str, Any]:
-    general = _policy(environment)
-    internet = environment.flag("allow_internet", None)
-    if internet is not None:
-        note = f"{environment.where('allow_internet')}: environment.allow_internet is the older name of network_mode"
-        if general is None:
-            general = None if internet else "no-network"
-        if not internet or "network_mode" in environment.data:
-            warnings.append(note)
-    found = {
-        "baseline_network_policy": general,
-        "run_network_policy": _policy(agent) or general,
-        "evaluation_network_policy": _policy(verifier) or general,
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _policy(table: Fields) -> Any:
-    mode = table.choice("network_mode", _MODES, "")
-    hosts = table.texts("allowed_hosts")
-    if not mode:
-        if hosts:
-            raise TaskLoadError(
-                f"{table.where('allowed_hosts')}: {table.key('allowed_hosts')} needs network_mode 'allowlist'"
-            )
-        return None
-    policy = {"mode": mode, "hosts": list(hosts)} if hosts else mode
-    try:
-        NetworkPolicy.model_validate(policy)
-    except ValueError as error:
-        reason = str(error).split("Value error, ")[-1].split(" [type=")[0]
-        raise TaskLoadError(f"{table.where('network_mode')}: {table.key('network_mode')}: {reason}") from error
-    return policy
-
-
 def _artifacts(fields: Fields, steps: list[Fields]) -> tuple[Artifact, ...]:
     found: dict[tuple[str, str | None], Artifact] = {}
     for table in (fields, *steps):
@@ -374,9 +242,7 @@ def _verifier_mode(
         metadata["collect"] = [_collect(table) for table in verifier.tables("collect")]
     if (params.verifier.mode or written) == "shared":
         if written == "separate":
-            warnings.append(
-                f"{where}: verifier.environment_mode 'separate' is overruled by benchmark.params.verifier.mode"
-            )
+            warnings.append(f"{where}: verifier.environment_mode 'separate' is overruled by benchmark.verifier.mode")
         if verifier.data.get("environment"):
             warnings.append(
                 f"{verifier.where('environment')}: verifier.environment is used by a separate verifier only"
@@ -390,7 +256,7 @@ def _verifier_mode(
     elif not artifacts:
         problem = "no artifacts are declared, so a separate verifier would see nothing of the agent's work"
     if problem:
-        raise TaskLoadError(f"{where}: verifier mode 'separate': {problem}; set benchmark.params.verifier.mode=shared")
+        raise TaskLoadError(f"{where}: verifier mode 'separate': {problem}; set benchmark.verifier.mode=shared")
     hints["evaluation_environment_mode"] = "fresh"
 
 

@@ -130,7 +130,7 @@ def test_no_dataset(kind: str, tmp_path: Path) -> None:
         path.write_text("x")
     elif kind == "empty":
         path.mkdir()
-    with pytest.raises(TaskLoadError, match=r"benchmark\.params\.path"):
+    with pytest.raises(TaskLoadError, match=r"benchmark\.path"):
         load(path)
 
 
@@ -353,7 +353,7 @@ def test_separate_verifier(tmp_path: Path) -> None:
 
 def test_wrong_format_asked(tmp_path: Path) -> None:
     """A format that is asked for is not replaced by the other."""
-    assert "benchmark.params.format=tb1" in problem(tb1(tmp_path / "t"), format="tb2")
+    assert "benchmark.format=tb1" in problem(tb1(tmp_path / "t"), format="tb2")
 
 
 def test_content_hash(tmp_path: Path) -> None:
