@@ -99,6 +99,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         raise metafunc.definition.parent.CollectError(  # type: ignore[union-attr]
             f"{metafunc.definition.nodeid}: a test marked agentcompass needs the fixture agentcompass_attempt"
         )
+    if marker.args:
+        raise metafunc.definition.parent.CollectError(  # type: ignore[union-attr]
+            f"{metafunc.definition.nodeid}: the marker agentcompass takes KEY=VALUE settings, not {marker.args[0]!r}"
+        )
     run = run_of(metafunc.config)
     try:
         definition = metafunc.definition

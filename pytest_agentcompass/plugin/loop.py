@@ -7,6 +7,7 @@ finishes. Items that need something of the user's to run first stay item-driven,
 from __future__ import annotations
 
 import queue
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -44,50 +45,62 @@ class Sentinel(pytest.Item):
         """Never run."""
 
 
+def _obstacle(item: AttemptItem, harmless: frozenset[str] | set[str]) -> str:
+    """Return what of the user's must run before the attempt, or an empty text."""
+    definitions = item._fixtureinfo.name2fixturedefs
+    for name in sorted(OURS & set(definitions)):
+        module = getattr(definitions[name][-1].func, "__module__", "")
+        if module != __name__.rpartition(".")[0] + ".fixtures" and name not in ("request", "event_loop_policy"):
+            return f"fixture {name!r} is overridden"
+    extra = sorted(set(item.fixturenames) - harmless)
+    return f"the fixture {extra[0]!r} is used" if extra else ""
+
+
 class EngineLoop:
     """Replaces pytest's loop when this process makes several attempts at once."""
 
     def __init__(self, run: AgentCompassRun) -> None:
         self.run = run
         self.slots = 1
-        self.reasons: dict[str, int] = {}
+        self.mine: list[AttemptItem] = []
+        self.reasons: Counter[str] = Counter()
+
+    @pytest.hookimpl(tryfirst=True)  # before the terminal shows `pytest_report_collectionfinish`
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Choose the items that the engine makes; none where one attempt at a time is wanted, or xdist runs them."""
+        self.slots = self.run.slots
+        plain = session.config.option.collectonly or session.config.pluginmanager.hasplugin("dsession")
+        if self.run.context is None or self.slots <= 1 or plain:
+            return
+        harmless = OURS | set(session.config.getini("agentcompass_harmless_fixtures"))
+        for item in session.items:
+            if isinstance(item, AttemptItem):
+                reason = _obstacle(item, harmless)
+                if reason:
+                    self.reasons[reason] += 1
+                else:
+                    self.mine.append(item)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run all items; leave it to pytest (or xdist) when there is nothing for the engine."""
-        if (
-            self.run.context is None
-            or session.config.option.collectonly
-            or session.config.pluginmanager.hasplugin("dsession")
-        ):
-            return None
-        harmless = OURS | set(session.config.getini("agentcompass_harmless_fixtures"))
-        mine = [item for item in session.items if isinstance(item, AttemptItem) and not self._obstacle(item, harmless)]
-        if not mine:
+        if not self.mine:
             return None
         use_threads(2 * self.slots)
-        engine_items = set(map(id, mine))
+        engine_items = set(map(id, self.mine))
         others = [item for item in session.items if id(item) not in engine_items]
-        self._drive(session, mine, others)
+        self._drive(session, self.mine, others)
         return True
-
-    def _obstacle(self, item: AttemptItem, harmless: frozenset[str] | set[str]) -> str:
-        """Return what of the user's must run before the attempt, or an empty text."""
-        extra = set(item.fixturenames) - harmless
-        reason = f"fixture {sorted(extra)[0]!r}" if extra else ""
-        definitions = item._fixtureinfo.name2fixturedefs
-        for name in OURS & set(definitions):
-            module = getattr(definitions[name][-1].func, "__module__", "")
-            if module != __name__.rpartition(".")[0] + ".fixtures" and name not in ("request", "event_loop_policy"):
-                reason = reason or f"fixture {name!r} is overridden"
-        if reason:
-            self.reasons[reason] = self.reasons.get(reason, 0) + 1
-        return reason
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say how attempts are driven."""
-        slots = self.run.slots
-        return [f"agentcompass: up to {slots} attempts at once in this process"] if slots > 1 else []
+        said = [f"agentcompass: up to {self.slots} attempts at once in this process"] if self.mine else []
+        for reason, count in self.reasons.most_common():
+            said.append(
+                f"agentcompass: {count} attempts run one after another: {reason}, which must run first "
+                "(an autouse fixture that need not: list it in agentcompass_harmless_fixtures)"
+            )
+        return said
 
     def _drive(self, session: pytest.Session, mine: list[AttemptItem], others: list[pytest.Item]) -> None:
         assert self.run.context is not None

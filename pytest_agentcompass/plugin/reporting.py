@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..errors import AgentCompassError
+from ..redaction import clean_text
 from ..reports.text import problems, request_table, rerun_hint, results_lines
 from ..reports.write import collect_results, write_files
+from .selection import adopt_requests
 
 if TYPE_CHECKING:
     from ..contracts.metrics import MetricContract
@@ -66,18 +68,30 @@ class Reporting:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
-        """Write the reports and set the exit status; nothing raised here may reach pytest."""
+        """Write the reports and set the exit status; nothing raised here may reach pytest.
+
+        pytest would show a bare traceback and lose its own summary; the records are on disk, and the
+        reports can be rebuilt from them.
+        """
+        if exitstatus in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
+            self.run.discard()
         if self.run.context is not None:
             try:
                 self._finish(session, int(exitstatus))
             except AgentCompassError as error:
-                self.failed_reports = error.message
-                session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+                self._fail_reports(session, error.message)
+            except Exception as error:
+                self._fail_reports(session, f"{type(error).__name__}: {error}")
         return (yield)
+
+    def _fail_reports(self, session: pytest.Session, message: str) -> None:
+        self.failed_reports = clean_text(message)
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
     def _finish(self, session: pytest.Session, status: int) -> None:
         assert self.run.context is not None
         self._guard(session, status)
+        adopt_requests(self.run)
         self.run.write_run_info("interrupted" if status == pytest.ExitCode.INTERRUPTED else "finished")
         self.results = collect_results(
             self.run.context.directory, contracts=self._contracts(), aggregate=self._aggregate
@@ -145,6 +159,8 @@ class Reporting:
             write(f"DUPLICATE: {nodeid} was collected more than once", red=True)
         if self.failed_reports:
             write(f"the reports could not be written: {self.failed_reports}", red=True)
+            path = self.run.context.directory.path
+            write(f"the records are kept; to rebuild the reports: python -m pytest_agentcompass report {path}")
         if shown:
             for line in results_lines(str(self.run.context.directory.path), self.files):
                 write(line)

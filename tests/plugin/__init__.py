@@ -1,0 +1,1 @@
+"""Tests of the pytest layer: whole runs in processes of their own."""
