@@ -36,9 +36,13 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("directory", metavar="DIR", help="a run directory, a run id, or `last`")
     show.add_argument("task", metavar="TASK", nargs="?", help="a task id, or TASK/N for attempt N")
     show.set_defaults(verb=_show)
+    regrade = verbs.add_parser("regrade", help="evaluate again from stored answers and artifacts, into a new run")
+    regrade.add_argument("directory", metavar="DIR", help="a run directory, a run id, or `last`")
+    regrade.add_argument("--concurrency", type=int, default=1, metavar="N", help="evaluations at once")
+    regrade.set_defaults(verb=_regrade)
     clean = verbs.add_parser("clean", help="remove sandboxes whose owners are dead")
     clean.set_defaults(verb=_clean)
-    for verb in (report, show):
+    for verb in (report, regrade, show):
         verb.add_argument("--results", metavar="DIR", default="agentcompass-results", help="where runs are looked up")
     return parser
 
@@ -50,11 +54,15 @@ def _find(arguments: argparse.Namespace) -> Path:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from .reports.write import write_reports
+    from .components.registry import Registry
+    from .reports.extra import write_extra_reports
+    from .reports.write import collect_results, write_files
     from .results.rundir import RunDirectory
 
-    run = RunDirectory.open(_find(arguments))
-    for path in write_reports(run):
+    run, registry = RunDirectory.open(_find(arguments)), Registry()
+    registry.load_entry_points()
+    results = collect_results(run)
+    for path in [*write_files(run, results), *write_extra_reports(run, results, registry)]:
         print(path)
     for damage in run.damaged:
         print(f"agentcompass: {damage}", file=sys.stderr)
@@ -68,6 +76,19 @@ def _show(arguments: argparse.Namespace) -> int:
     run = RunDirectory.open(_find(arguments))
     for line in show_attempts(run, arguments.task) if arguments.task else show_run(run):
         print(line)
+    return 0
+
+
+def _regrade(arguments: argparse.Namespace) -> int:
+    from .regrading import regrade
+
+    done = regrade(_find(arguments), Path(arguments.results), arguments.concurrency)
+    print(
+        f"{done.graded} attempts graded again, {done.changed} with another outcome, {len(done.kept)} kept as they were"
+    )
+    for reason in done.kept[:20]:
+        print(f"  kept: {reason}")
+    print(done.directory)
     return 0
 
 

@@ -17,6 +17,7 @@ from .execution.engine import Engine, Job
 from .execution.loading import load_tasks
 from .execution.run import RunContext
 from .redaction import secrets_from_environment
+from .reports.extra import write_extra_reports
 from .reports.write import collect_results, write_files
 from .results.events import EventLog
 from .results.rundir import RunDirectory
@@ -96,6 +97,7 @@ async def run_evaluation(
     directory.finish("finished")
     results = collect_results(directory)
     write_files(directory, results)
+    write_extra_reports(directory, results, registry, {request.name: request for request in requests})
     reports = {result.name: dict(result.report) for result in results}
     events.close()
     return OrchestrationResult(

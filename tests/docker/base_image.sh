@@ -6,7 +6,7 @@ set -euo pipefail
 
 IMAGE=${1:-pytest-agentcompass-test:bookworm}
 SUITE=bookworm
-PACKAGES=asciinema,ca-certificates,curl,git,procps,python3,python3-pytest,tmux
+PACKAGES=asciinema,ca-certificates,curl,git,patch,procps,python3,python3-pytest,tmux
 
 die() { echo "base_image: $*" >&2; exit 1; }
 

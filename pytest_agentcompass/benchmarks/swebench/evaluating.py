@@ -97,6 +97,9 @@ async def evaluate_patch(
         return fail_unapplied(result, FailureMode.PATCH_NOT_APPLIED, _why_refused(applied))
     own = result.metadata.setdefault("swebench", {})
     own["applied_with"] = applied.command
+    if applied.conflicts:
+        text = f"git apply --3way left conflict marks in {', '.join(applied.conflicts[:5])}, and the tests ran on them"
+        flag(result, "patch_conflict", text)
     done = await _run_script(
         env, row, None if limit is None else limit - max(0.0, time.monotonic() - begun - _APPLY_GRACE)
     )
@@ -133,7 +136,10 @@ async def _run_script(env: EnvironmentSession, row: Row, limit: float | None) ->
 
 
 def _test_part(log: str) -> str:
-    return log.rpartition(START_MARKER)[2].partition(END_MARKER)[0] if START_MARKER in log else log
+    """Return what the tests printed: between the markers, without the lines that these stand on."""
+    if START_MARKER not in log:
+        return log
+    return log.rpartition(START_MARKER)[2].partition("\n")[2].partition(END_MARKER)[0].rpartition("\n")[0]
 
 
 def _take(verdict: Verdict, row: Row, log: str, result: RunResult) -> RunResult:

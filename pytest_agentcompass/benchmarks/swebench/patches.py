@@ -54,10 +54,15 @@ class FilePatch:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How a patch was applied: the *command* that did it (None: none did), and what the tries printed."""
+    """How a patch was applied: the *command* that did it (None: none did), and what the tries printed.
+
+    *conflicts*: files in which an earlier three-way try left conflict marks; the official harness grades
+    such a tree as it is.
+    """
 
     command: str | None
     output: str = ""
+    conflicts: tuple[str, ...] = ()
 
 
 def is_empty(patch: bytes) -> bool:
@@ -161,7 +166,7 @@ async def apply_patch(env: EnvironmentSession, patch: bytes, workdir: str | None
         ended, text = await _try(env, [*command, path], workdir)
         output.append(f"$ {' '.join(command)}\n{text[-_SHOWN:]}")
         if ended:
-            return Applied(" ".join(command), "\n".join(output))
+            return Applied(" ".join(command), "\n".join(output), await _conflicts(env, workdir) if number > 1 else ())
     there, _ = await _try(env, ["git", "apply", "--check", "--reverse", path], workdir)
     return Applied("git apply --check --reverse" if there else None, "\n".join(output))
 
@@ -174,6 +179,11 @@ async def _try(env: EnvironmentSession, command: list[str], workdir: str | None)
             return False, f"patch cannot be run in this sandbox: {error.message}"
         raise
     return done.ok, done.output
+
+
+async def _conflicts(env: EnvironmentSession, workdir: str | None) -> tuple[str, ...]:
+    text = await git(env, workdir, ["ls-files", "--unmerged"])
+    return tuple(sorted({line.partition("\t")[2] for line in text.splitlines()}))
 
 
 async def _clean(env: EnvironmentSession, workdir: str | None) -> None:
