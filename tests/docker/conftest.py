@@ -26,15 +26,20 @@ T = TypeVar("T")
 BASE_IMAGE = "pytest-agentcompass-test:bookworm"
 
 
-def unavailable(reason: str) -> None:
-    """Skip, or fail where the engine is a must (the project's own CI)."""
-    if os.environ.get("AGENTCOMPASS_REQUIRE_DOCKER") == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+@pytest.fixture(scope="session")
+def unavailable() -> Callable[[str], None]:
+    """Skip with a reason, or fail where the engine is a must (the project's own CI)."""
+
+    def give_up(reason: str) -> None:
+        if os.environ.get("AGENTCOMPASS_REQUIRE_DOCKER") == "1":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+    return give_up
 
 
 @pytest.fixture(scope="session")
-def docker_client() -> docker.APIClient:
+def docker_client(unavailable: Callable[[str], None]) -> docker.APIClient:
     """The engine's client; the test is skipped with the reason where there is no engine."""
     try:
         return engine().client
@@ -44,7 +49,7 @@ def docker_client() -> docker.APIClient:
 
 
 @pytest.fixture(scope="session")
-def base_image(docker_client: docker.APIClient) -> str:
+def base_image(docker_client: docker.APIClient, unavailable: Callable[[str], None]) -> str:
     """The name of the tests' image, made where it is missing and can be made."""
     if not docker_client.images(name=BASE_IMAGE):
         script = Path(__file__).with_name("base_image.sh")

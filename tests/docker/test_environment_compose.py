@@ -11,7 +11,6 @@ from typing import Any
 import docker
 import pytest
 
-from conftest import unavailable
 from pytest_agentcompass.components.context import AttemptContext
 from pytest_agentcompass.contracts.environment import BuildSpec, ComposeSpec, EnvironmentSpec, Resources
 from pytest_agentcompass.contracts.network import NetworkMode, NetworkPolicy
@@ -49,7 +48,7 @@ volumes:
 
 
 @pytest.fixture(autouse=True)
-def _compose(docker_client: docker.APIClient) -> None:
+def _compose(docker_client: docker.APIClient, unavailable: Callable[[str], None]) -> None:
     try:
         compose_program()
     except SandboxError as error:

@@ -27,7 +27,7 @@ from .engine import Engine, engine_errors, raise_for_status
 from .images import Image, Once, image_lookup
 from .owner import private_root
 
-__all__ = ["build_image", "content_tag", "forget_builds"]
+__all__ = ["abort_builds", "build_image", "content_tag", "forget_builds"]
 
 _REPOSITORY = "agentcompass"
 _BUILT = "agentcompass.built"
@@ -35,6 +35,7 @@ _FORMAT = b"1"
 _TAIL_LINES = 30
 
 _builds = Once()
+_running: set[int] = set()
 
 
 def forget_builds() -> None:
@@ -201,16 +202,25 @@ def _post(
         engine.url("/build"), params=params, data=data, headers=headers, stream=True, timeout=(60, timeout + 60)
     )
     raise_for_status(response)
-    watchdog = threading.Timer(timeout, _hang_up, [response.raw.fileno()])
+    descriptor = response.raw.fileno()
+    watchdog = threading.Timer(timeout, _hang_up, [descriptor])
     watchdog.daemon = True
     watchdog.start()
+    _running.add(descriptor)
     try:
         return _follow(response.iter_lines(), lines)
     except (OSError, APIError) as error:
         return f"the engine broke off: {error}"
     finally:
+        _running.discard(descriptor)
         watchdog.cancel()
         response.close()
+
+
+def abort_builds() -> None:
+    """Give up the builds that this process waits for (a thread that waits would hold the process's exit)."""
+    for descriptor in tuple(_running):
+        _hang_up(descriptor)
 
 
 def _hang_up(descriptor: int) -> None:

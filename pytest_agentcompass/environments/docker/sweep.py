@@ -11,6 +11,7 @@ from docker import APIClient
 from docker.errors import APIError
 from requests.exceptions import RequestException
 
+from .build import abort_builds
 from .engine import engine, engine_errors, is_gone
 from .owner import OWNER_PID, RUN, owner_is_dead, sweep_folders
 
@@ -32,6 +33,7 @@ def remove_run(run_id: str, *, client: APIClient | None = None, seconds: float =
 
     Blocking, and usable from a signal's aftermath in the main thread.
     """
+    abort_builds()
     client = client or engine().client
     with engine_errors(f"removing the containers of run {run_id}"):
         lines = _remove(client, f"{RUN}={run_id}", lambda _: True, deadline=time.monotonic() + seconds)
