@@ -6,9 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import __version__
 from .errors import AgentCompassError
+
+if TYPE_CHECKING:
+    from .components.registry import Registry
 
 __all__ = ["main"]
 
@@ -93,11 +97,19 @@ def _regrade(arguments: argparse.Namespace) -> int:
 
 
 def _clean(arguments: argparse.Namespace) -> int:
-    from .components.registry import Registry
     from .execution.cleanup import sweep
+
+    lines = sweep(_registry(), everywhere=True)
+    print("\n".join(lines) if lines else "nothing was left")
+    return 0
+
+
+def _registry() -> Registry:
+    """Return the components that a pytest run in this folder would know: installed ones and the conftest.py's."""
+    from .components.registry import Registry
 
     registry = Registry()
     registry.load_entry_points()
-    lines = sweep(registry, everywhere=True)
-    print("\n".join(lines) if lines else "nothing was left")
-    return 0
+    if Path("conftest.py").is_file():
+        registry.load_conftest(Path("conftest.py"))
+    return registry

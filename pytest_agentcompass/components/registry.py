@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, nearest
@@ -134,6 +135,21 @@ class Registry:
         for point in entry_points(group=ENTRY_POINT_GROUP):
             kind, _, id = point.name.partition(".")
             self.add(kind, point.value, id=id, origin=f"entry point {point.name} = {point.value}")
+
+    def load_conftest(self, path: Path) -> None:
+        """Add what the `pytest_agentcompass_register` hook of a conftest.py adds (for verbs that run without pytest)."""
+        import importlib.util
+
+        spec = importlib.util.spec_from_file_location("agentcompass_conftest", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:  # the user's file may raise anything
+            raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        hook = getattr(module, "pytest_agentcompass_register", None)
+        if hook is not None:
+            hook(registry=self)
 
     def load_modules(self, modules: list[str]) -> None:
         """Import the modules of `plugins:`; what they registered with the decorator is added."""

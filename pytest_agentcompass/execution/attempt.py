@@ -261,7 +261,7 @@ class Attempt:
         if self.record is None:
             self._store(self._draft)
             assert self.record is not None
-            if self._before_evaluation is not None and self.evaluated:
+            if self.evaluated and self.plan is not None and self.plan.evaluation_environment_mode != "reuse":
                 drop_checkpoint(self)
             self._emit("attempt_finished", status=self.record.outcome, failure_mode=self.record.failure_mode.value)
             for listener in self.run_context.on_finished:

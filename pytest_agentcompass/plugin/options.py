@@ -117,8 +117,9 @@ def split_paths(config: pytest.Config) -> None:
     """
     given = list(config.args) if config.args_source is pytest.Config.ArgsSource.ARGS else []
     everything = [*config.getoption("agentcompass"), *given]
-    if not everything and option(config, "resume"):
-        everything = _stored_command(config)
+    if option(config, "resume") and all(_is_setting(word) and not word.startswith("benchmark") for word in everything):
+        keys = {word.partition("=")[0] for word in everything}
+        everything += [word for word in _stored_command(config) if word.partition("=")[0] not in keys]
     settings = [word for word in everything if _is_setting(word) and not (config.invocation_params.dir / word).exists()]
     rest = [word for word in everything if word not in settings]
     config.option.agentcompass = settings
