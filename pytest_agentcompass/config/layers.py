@@ -70,6 +70,9 @@ SHORT_FORMS: dict[str, tuple[str, str]] = {
     "run_name": ("output.run_name", "folder of the run under the results directory"),
     "run_id": ("output.run_id", "name of the run"),
     "deadline": ("runtime.deadline_seconds", "seconds that the whole run has"),
+    "budget.usd": ("runtime.budget.usd", "US dollars that the whole run may spend"),
+    "budget.tokens": ("runtime.budget.tokens", "tokens that the whole run may spend"),
+    "budget.wall_seconds": ("runtime.budget.wall_seconds", "seconds after which nothing new starts"),
 }
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)

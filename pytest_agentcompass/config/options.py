@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -14,10 +14,18 @@ from ..components.yaml_file import Map
 from ..contracts.environment import Strict
 from .layers import origins
 
-__all__ = ["OPTION_KEYS", "RuntimeOptions", "make_options"]
+__all__ = ["OPTION_KEYS", "Budget", "RuntimeOptions", "make_options", "strictest"]
 
 _Limit = Annotated[int, Field(ge=0)]
 _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Budget(Strict):
+    """What the whole run may spend: US dollars, tokens (input and output), seconds; `None` is no limit."""
+
+    usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    tokens: int | None = Field(default=None, gt=0)
+    wall_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
 class _Options(Strict):
@@ -27,6 +35,8 @@ class _Options(Strict):
     provider_limits: dict[str, _Limit] = Field(default_factory=dict)
     model_limits: dict[str, _Limit] = Field(default_factory=dict)
     open_rates: dict[str, _Rate] = Field(default_factory=dict)
+    budget: Budget = Field(default_factory=Budget)
+    order: Literal["declared", "longest_first"] = "declared"
     progress: Literal["auto", "on", "off"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     task_concurrency: int | None = Field(default=None, ge=0)
@@ -42,7 +52,8 @@ class RuntimeOptions:
 
     *provider_limits* are attempts in flight per environment id, *model_limits* per endpoint,
     *open_rates* sandboxes opened per second and environment id. *task_concurrency* is the number of
-    attempts in flight in the whole run (`None`: not set). *provenance* tells where each set value came from.
+    attempts in flight in the whole run (`None`: not set). *order* is that of the attempts of a request.
+    *provenance* tells where each set value came from.
     """
 
     results_dir: Path
@@ -51,6 +62,8 @@ class RuntimeOptions:
     provider_limits: Mapping[str, int] = field(default_factory=dict)
     model_limits: Mapping[str, int] = field(default_factory=dict)
     open_rates: Mapping[str, float] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
+    order: str = "declared"
     progress: str = "auto"
     log_level: str = "warning"
     task_concurrency: int | None = None
@@ -71,8 +84,34 @@ def make_options(tree: Map, bases: Mapping[str, Path], default_results: Path) ->
         provider_limits=options.provider_limits,
         model_limits=options.model_limits,
         open_rates=options.open_rates,
+        budget=options.budget,
+        order=options.order,
         progress=options.progress,
         log_level=options.log_level,
         task_concurrency=options.task_concurrency,
         provenance=origins(tree, tree.source),
     )
+
+
+def strictest(options: Sequence[RuntimeOptions]) -> RuntimeOptions:
+    """Return the options of a run of several suites: what limits more wins, of all else the first's."""
+    first = options[0]
+    return replace(
+        first,
+        deadline_seconds=_least(item.deadline_seconds for item in options),
+        provider_limits=_tightest([item.provider_limits for item in options]),
+        model_limits=_tightest([item.model_limits for item in options]),
+        open_rates=_tightest([item.open_rates for item in options]),
+        budget=Budget(**{key: _least(getattr(item.budget, key) for item in options) for key in Budget.model_fields}),
+        order=next((item.order for item in options if item.order != "declared"), "declared"),
+    )
+
+
+def _least(values: Iterable[Any]) -> Any:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _tightest(maps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge limits: per key the smallest that is switched on."""
+    keys = {key for item in maps for key in item}
+    return {key: min((item[key] for item in maps if item.get(key)), default=0) for key in keys}

@@ -19,7 +19,14 @@ __all__ = ["SUITE_SUFFIX", "SuiteFile", "SuiteProblem", "read_suite_file"]
 SUITE_SUFFIX = ".agentcompass.yaml"
 _VERSION = 1
 _KEYS = ("version", "name", "task_concurrency", "runtime", "defaults", "requests", "gates", "tasks")
-_WHOLE_RUN = ("concurrency", "deadline")
+#: Short forms that belong to the whole run -> where they stand in a suite.
+_WHOLE_RUN = {
+    "concurrency": "task_concurrency",
+    "deadline": "runtime.deadline_seconds",
+    "budget.usd": "runtime.budget.usd",
+    "budget.tokens": "runtime.budget.tokens",
+    "budget.wall_seconds": "runtime.budget.wall_seconds",
+}
 _DEFAULT_KEYS = tuple(key for key in {**SECTIONS, **SHORT_FORMS} if key not in _WHOLE_RUN)
 _REQUEST_KEYS = ("name", *_DEFAULT_KEYS)
 
@@ -180,7 +187,7 @@ def _section(written: Map, keys: tuple[str, ...], inside: str) -> Map:
 
 
 def _whole_run(section: Map, key: str) -> ConfigError:
-    instead = "runtime.deadline_seconds" if key == "deadline" else "task_concurrency"
+    instead = _WHOLE_RUN.get(key, key)
     return ConfigError(
         f"{section.source}:{section.lines.get(key, section.line)}: {key!r} belongs to the whole run and not to a "
         f"request; set {instead!r} at the top of the suite or on the command line"
