@@ -86,10 +86,8 @@ def _show(arguments: argparse.Namespace) -> int:
 def _regrade(arguments: argparse.Namespace) -> int:
     from .regrading import regrade
 
-    done = regrade(_find(arguments), Path(arguments.results), arguments.concurrency)
-    print(
-        f"{done.graded} attempts graded again, {done.changed} with another outcome, {len(done.kept)} kept as they were"
-    )
+    done = regrade(_find(arguments), Path(arguments.results), arguments.concurrency, _registry())
+    print(f"{done.graded} attempts graded again, {done.changed} with another outcome, {len(done.kept)} kept")
     for reason in done.kept[:20]:
         print(f"  kept: {reason}")
     print(done.directory)

@@ -137,7 +137,7 @@ class Registry:
             self.add(kind, point.value, id=id, origin=f"entry point {point.name} = {point.value}")
 
     def load_conftest(self, path: Path) -> None:
-        """Add what the `pytest_agentcompass_register` hook of a conftest.py adds (for verbs that run without pytest)."""
+        """Add what the `pytest_agentcompass_register` hook of a conftest.py adds, for verbs that run without pytest."""
         import importlib.util
 
         spec = importlib.util.spec_from_file_location("agentcompass_conftest", path)
