@@ -14,13 +14,15 @@ from .config.options import RuntimeOptions
 from .contracts.record import AttemptRecord
 from .contracts.request import RunRequest
 from .contracts.task import TaskSpec
-from .errors import ResultsError
+from .errors import AgentCompassError, ResultsError
 from .execution.attempt import Attempt, AttemptStopped
 from .execution.checkpoint import restore
+from .execution.loading import load_tasks
 from .execution.run import RequestContext, RunContext
 from .reports.write import write_reports
 from .results.events import EventLog
 from .results.rundir import RunDirectory
+from .results.taskfile import LoadedTasks
 
 __all__ = ["Regraded", "regrade"]
 
@@ -68,8 +70,8 @@ class _Regrade:
     async def all(self) -> Regraded:
         """Regrade every planned attempt and write the reports."""
         tasks: dict[tuple[str, str], TaskSpec] = {}
-        for name in self.requests:
-            loaded = self.old.read_tasks(name)
+        for name, request in self.requests.items():
+            loaded = await self._tasks(name, request)
             self.new.write_tasks(name, loaded.tasks, loaded.problems, loaded.extra)
             tasks.update({(name, task.task_id): task for task in loaded.tasks})
         planned = self.old.planned()
@@ -81,6 +83,15 @@ class _Regrade:
         self.run.events.close()
         write_reports(self.new)
         return self.done
+
+    async def _tasks(self, name: str, request: RunRequest) -> LoadedTasks:
+        """Return the tasks as the dataset has them now (an answer may have been corrected), else as they were stored."""
+        try:
+            found, problems, defined = await load_tasks(request, self.run.registry)
+            return LoadedTasks(found, problems, {"defined_tasks": defined})
+        except (AgentCompassError, OSError) as error:
+            self.done.kept.append(f"{name}: the dataset cannot be read now ({error}); its stored tasks are graded")
+            return self.old.read_tasks(name)
 
     async def _one(self, name: str, task_id: str, number: int, task: TaskSpec | None) -> None:
         record = self.old.read_record(name, task_id, number)
