@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import __version__
-from .errors import AgentCompassError
+from .errors import AgentCompassError, ConfigError
 
 if TYPE_CHECKING:
     from .components.registry import Registry
@@ -44,11 +44,47 @@ def _parser() -> argparse.ArgumentParser:
     regrade.add_argument("directory", metavar="DIR", help="a run directory, a run id, or `last`")
     regrade.add_argument("--concurrency", type=int, default=1, metavar="N", help="evaluations at once")
     regrade.set_defaults(verb=_regrade)
+    _add_compare(verbs)
+    _add_merge(verbs)
     clean = verbs.add_parser("clean", help="remove sandboxes whose owners are dead")
     clean.set_defaults(verb=_clean)
     for verb in (report, regrade, show):
         verb.add_argument("--results", metavar="DIR", default="agentcompass-results", help="where runs are looked up")
     return parser
+
+
+def _add_compare(verbs: Any) -> None:
+    compare = verbs.add_parser("compare", help="compare runs with a baseline, paired by task")
+    compare.add_argument(
+        "runs", metavar="RUN", nargs="+", help="run directories, run ids or summary.json; first the baseline"
+    )
+    compare.add_argument(
+        "--metric", default="pass@1", metavar="NAME", help="pass@K, pass^K, avg@K or mean (default pass@1)"
+    )
+    compare.add_argument("--confidence", type=float, default=0.95, metavar="C", help="one-sided (default 0.95)")
+    compare.add_argument(
+        "--drop-changed", action="store_true", help="leave tasks out that are not the same in both runs"
+    )
+    compare.add_argument("--markdown", action="store_true", help="print Markdown")
+    compare.add_argument("--output", metavar="FILE", help="also write the Markdown to FILE")
+    compare.add_argument("--results", metavar="DIR", default="agentcompass-results", help="where runs are looked up")
+    compare.set_defaults(verb=_compare)
+
+
+def _add_merge(verbs: Any) -> None:
+    merge = verbs.add_parser("merge", help="join shards or parts of a run into one, and judge it by its gates once")
+    merge.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="run directories")
+    merge.add_argument("--results", metavar="DIR", default="agentcompass-results", help="where the joined run goes")
+    merge.add_argument("--run-id", metavar="ID", help="the joined run's id (default: time stamp and random)")
+    merge.add_argument("--gate", metavar="EXPR", action="append", default=[], help="a gate, beside those of the parts")
+    merge.add_argument("--baseline", metavar="RUN_DIR|FILE", type=Path, help="the run that gates compare with")
+    merge.add_argument("--allow-gaps", action="store_true", help="merge although something is missing (gates: INVALID)")
+    merge.add_argument(
+        "--gate-unresolved",
+        choices=("failure", "skipped", "passed"),
+        help="how attempts that did not pass appear in JUnit where gates decide",
+    )
+    merge.set_defaults(verb=_merge)
 
 
 def _find(arguments: argparse.Namespace) -> Path:
@@ -92,6 +128,48 @@ def _regrade(arguments: argparse.Namespace) -> int:
         print(f"  kept: {reason}")
     print(done.directory)
     return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from .reports.compare import Run, compare_markdown, compare_runs, compare_text
+    from .results.baseline import read_baseline
+    from .results.files import write_atomic
+    from .results.resume import find_run
+
+    if len(arguments.runs) < 2:
+        raise ConfigError("compare needs two runs or more: first the baseline, then its candidates")
+    if not 0.5 < arguments.confidence < 1:
+        raise ConfigError(f"--confidence must lie between 0.5 and 1, not {arguments.confidence}")
+    paths = [Path(name) if Path(name).exists() else find_run(Path(arguments.results), name) for name in arguments.runs]
+    names = [path.parent.name if path.name == "summary.json" else path.name for path in paths]
+    runs = [Run(name or str(path), read_baseline(path)) for name, path in zip(names, paths, strict=True)]
+    found = compare_runs(
+        runs, metric=arguments.metric, confidence=arguments.confidence, drop_changed=arguments.drop_changed
+    )
+    print(compare_markdown(found) if arguments.markdown else "\n".join(compare_text(found)))
+    if arguments.output:
+        write_atomic(Path(arguments.output), compare_markdown(found).encode("utf-8", "backslashreplace"))
+    return 0
+
+
+def _merge(arguments: argparse.Namespace) -> int:
+    from .components.registry import Registry
+    from .reports.merged import merge
+
+    registry = Registry()
+    registry.load_entry_points()
+    lines, code = merge(
+        arguments.directories,
+        Path(arguments.results),
+        run_id=arguments.run_id,
+        gates=arguments.gate,
+        baseline=arguments.baseline,
+        allow_gaps=arguments.allow_gaps,
+        unresolved=arguments.gate_unresolved,
+        registry=registry,
+    )
+    print("\n".join(lines))
+    return code
 
 
 def _clean(arguments: argparse.Namespace) -> int:

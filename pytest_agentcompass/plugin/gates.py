@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +14,16 @@ from ..errors import AgentCompassError
 from ..metrics.gates import (
     Gate,
     GateResult,
-    GateSuite,
     PlannedRequest,
-    RunState,
     check_gates,
-    evaluate_gates,
     exit_code,
     parse_gate,
     parse_gates,
 )
 from ..reports.gates import gate_headline, gate_lines
 from ..reports.github import workflow_commands, write_step_summary
-from ..reports.summary import build_summary
-from ..results.baseline import parse_summary, read_baseline
+from ..reports.judge import GateSet, judge
+from ..results.baseline import read_baseline
 from .options import option
 from .selection import collected, selection_reasons
 
@@ -44,15 +40,6 @@ _UNRESOLVED = ("failure", "skipped", "passed")
 _NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _SuiteGates:
-    """The gates of one suite, ready to be evaluated on its requests."""
-
-    suite: GateSuite
-    requests: tuple[str, ...]
-    baseline: Summary | None
-
-
 class GateKeeper:
     """Evaluates the gates of an active run in its controller and decides the exit status.
 
@@ -65,12 +52,13 @@ class GateKeeper:
         self.failed: list[str] = []
         self.broken_files: list[str] = []
         self.status: int | None = None
-        self._suites: dict[Path, _SuiteGates] = {}
+        self._suites: dict[Path, GateSet] = {}
         config = run.config
         try:
-            self.gates: list[Gate] = [parse_gate(text) for text in option(config, "gate") or []]
+            self.gates = tuple(parse_gate(text) for text in option(config, "gate") or [])
             given = option(config, "baseline")
-            self.baseline = read_baseline(config.invocation_params.dir / given) if given else None
+            self.baseline_path = str(config.invocation_params.dir / given) if given else None
+            self.baseline = read_baseline(Path(self.baseline_path)) if self.baseline_path else None
             request = run.resolved.request
             if request is not None:
                 self._check(self.gates, [self._planned(request.request)], self.baseline)
@@ -107,15 +95,16 @@ class GateKeeper:
         planned = [self._planned(request) for request in requests]
         if suite.gates:
             self._suites[path] = self._read(suite, tuple(request.name for request in requests))
-            self._check(self._suites[path].suite.gates, planned, self._suites[path].baseline)
+            self._check(self._suites[path].gates, planned, self._suites[path].baseline)
         return planned
 
-    def _read(self, suite: Suite, names: tuple[str, ...]) -> _SuiteGates:
+    def _read(self, suite: Suite, names: tuple[str, ...]) -> GateSet:
         found = parse_gates(suite.gates, str(suite.path))
-        baseline = self.baseline
+        baseline, path = self.baseline, self.baseline_path
         if baseline is None and found.baseline is not None:
-            baseline = read_baseline(suite.path.parent / found.baseline)
-        return _SuiteGates(found, names, baseline)
+            path = str(suite.path.parent / found.baseline)
+            baseline = read_baseline(Path(path))
+        return GateSet(found.gates, names, baseline, path, self.unresolved or found.unresolved)
 
     def _planned(self, request: RunRequest) -> PlannedRequest:
         attempts, registry = request.execution.attempts, self.run.registry
@@ -155,38 +144,24 @@ class GateKeeper:
         assert self.run.context is not None
         directory = self.run.context.directory
         suites, deselected = collected(directory.path)
-        reasons = [*self._shard_reason(), *selection_reasons(self.run, deselected)]
+        reasons = selection_reasons(self.run, deselected)
         stopped = session.shouldfail or session.shouldstop
         if stopped:
             reasons.append(f"the run was stopped early: {stopped}")
-        info = directory.update_run_info(partial_reasons=reasons)
-        applied = [found for path in suites if (found := self._gates_of(path))]
-        if not self.gates and not applied:
+        directory.update_run_info(partial_reasons=reasons, shard=option(self.run.config, "shard"))
+        sets = [found for path in suites if (found := self._gates_of(path))]
+        if self.gates:
+            sets.insert(0, GateSet(self.gates, None, self.baseline, self.baseline_path, self.unresolved))
+        verdicts = judge(directory, results, sets, list(self._broken(lost)))
+        if not sets:
             return
-        self.results = self._evaluate(info, results, applied, reasons, lost)
-        data = [item.to_dict() for item in self.results]
-        directory.update_run_info(gates=data, unresolved=self._unresolved(applied, results))
-        for item in data:
-            self.run.context.events.emit("gate_evaluated", status=item["verdict"], gate=item["gate"])
+        self.results = verdicts
+        for item in verdicts:
+            self.run.context.events.emit("gate_evaluated", status=item.verdict.value, gate=item.gate.text)
         self.status = self._status(int(session.exitstatus))
         session.exitstatus = self.status
 
-    def _evaluate(
-        self,
-        info: dict[str, Any],
-        results: Sequence[RequestResult],
-        applied: Sequence[_SuiteGates],
-        reasons: Sequence[str],
-        lost: Sequence[str],
-    ) -> list[GateResult]:
-        summary = parse_summary(build_summary(info, results), "this run")
-        state = RunState(partial=summary.partial_reasons, broken=tuple(self._broken(lost)))
-        found = evaluate_gates(self.gates, summary, self.baseline, state)
-        for item in applied:
-            found += evaluate_gates(item.suite.gates, summary, item.baseline, state, item.requests)
-        return found
-
-    def _gates_of(self, path: Path) -> _SuiteGates | None:
+    def _gates_of(self, path: Path) -> GateSet | None:
         """Return the gates of a suite that was collected; one that was not on the command line is read now."""
         if path not in self._suites:
             self._load(path)
@@ -197,20 +172,6 @@ class GateKeeper:
             yield f"{_count(self.broken_files, 'collection error')}: {_some(self.broken_files)}"
         if lost:
             yield f"{_count(lost, 'outcome')} planned but never reported: {_some(lost)}"
-
-    def _shard_reason(self) -> list[str]:
-        given = option(self.run.config, "shard")
-        if not given:
-            return []
-        return [f"this is shard {given}: join all shards and gate the whole with `pytest-agentcompass merge DIR...`"]
-
-    def _unresolved(self, applied: Sequence[_SuiteGates], results: Sequence[RequestResult]) -> dict[str, str]:
-        """Return by request how attempts that did not pass appear in JUnit."""
-        chosen = {result.name: self.unresolved for result in results}
-        for item in applied:
-            for name in item.requests:
-                chosen[name] = self.unresolved or item.suite.unresolved
-        return {name: choice for name, choice in chosen.items() if choice}
 
     def _status(self, status: int) -> int:
         assert self.results is not None

@@ -10,6 +10,7 @@ import pytest
 
 from ..errors import AgentCompassError
 from ..redaction import clean_text
+from ..reports.extra import write_extra_reports
 from ..reports.text import problems, request_table, rerun_hint, results_lines
 from ..reports.write import collect_results, write_files
 from .selection import adopt_requests
@@ -103,6 +104,8 @@ class Reporting:
             self.run.context.events.emit("request_finalized", request=result.name, status=result.report["status"])
             self.run.config.hook.pytest_agentcompass_request_finalized(request=result.name, report=dict(result.report))
         self.run.context.events.emit("run_finished", status=str(int(session.exitstatus)))
+        extra = write_extra_reports(self.run.context.directory, self.results, self.run.registry, self.run.requests)
+        self.files += [path.name for path in extra]
 
     def _contracts(self) -> dict[str, MetricContract]:
         make = self.run.registry.make

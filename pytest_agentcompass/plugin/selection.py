@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..contracts.request import RunRequest
 from ..errors import AgentCompassError
+from ..redaction import plain
 from ..results.files import json_bytes, parse_json, read_bytes, write_atomic
 from ..results.shards import Shard, ShardPlan, deal, parse_shard, read_timings, write_shard_plan
 from .options import SELECTED, option
@@ -17,7 +19,7 @@ from .state import case_of
 if TYPE_CHECKING:
     from .session import AgentCompassRun
 
-__all__ = ["Selection", "collected", "selection_reasons"]
+__all__ = ["Selection", "adopt_requests", "collected", "selection_reasons"]
 
 _FILE = "collected.json"
 
@@ -63,17 +65,34 @@ class Selection:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Write down what was collected: under xdist only the workers know."""
         if self.run.context is not None:
-            data = {"suites": [str(path) for path in self.run.suites], "deselected": self.deselected}
-            write_atomic(self.run.context.directory.path / _FILE, json_bytes(data))
+            data = {
+                "suites": [str(path) for path in self.run.suites],
+                "deselected": self.deselected,
+                "requests": {name: item.model_dump(mode="json") for name, item in self.run.requests.items()},
+            }
+            write_atomic(self.run.context.directory.path / _FILE, json_bytes(plain(data)))
 
 
 def collected(run_dir: Path) -> tuple[list[Path], int]:
     """Return the suites that were collected, and how many attempts were deselected."""
+    data = _read(run_dir)
+    return [Path(path) for path in data.get("suites", [])], int(data.get("deselected", 0))
+
+
+def adopt_requests(run: AgentCompassRun) -> None:
+    """Make the requests that only workers collected known in the controller: reports are about them."""
+    if run.context is not None:
+        for name, info in _read(run.context.directory.path).get("requests", {}).items():
+            if name not in run.requests:
+                run.requests[name] = RunRequest.model_validate(info)
+
+
+def _read(run_dir: Path) -> dict[str, Any]:
     try:
         data = parse_json(read_bytes(run_dir / _FILE))
-        return [Path(path) for path in data["suites"]], int(data["deselected"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return [], 0  # nothing was collected
+    except (OSError, ValueError):
+        return {}  # nothing was collected
+    return data if isinstance(data, dict) else {}
 
 
 def selection_reasons(run: AgentCompassRun, deselected: int) -> list[str]:

@@ -41,19 +41,35 @@ def gate_headline(gates: Sequence[GateData]) -> str:
 def gate_lines(gates: Sequence[GateData], width: int = 100) -> list[str]:
     """Return a block per gate: verdict, gate, figure, then what decided it."""
     lines: list[str] = []
+    shared = _shared(gates)
     for gate in gates:
         head = f"{gate['verdict']:<14}{one_line(gate['gate'], 200)}"
         lines.append(head + (f": {gate['figure']}" if gate["figure"] else ""))
         for text in [*gate["why"], *_changes(gate)]:
-            lines += textwrap.wrap(
-                one_line(text, 1000),
-                max(40, width),
-                initial_indent=_INDENT,
-                subsequent_indent=_INDENT + "  ",
-                break_on_hyphens=False,
-                break_long_words=False,
-            )
+            if text not in shared:
+                lines += _wrapped(text, width)
+    if shared:
+        lines.append("for all gates:")
+        lines += [line for text in shared for line in _wrapped(text, width)]
     return lines
+
+
+def _shared(gates: Sequence[GateData]) -> list[str]:
+    """Return the reasons that several gates all have: a partial run need be explained only once."""
+    if len(gates) < 2:
+        return []
+    return [text for text in gates[0]["why"] if all(text in gate["why"] for gate in gates)]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        one_line(text, 1000),
+        max(40, width),
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT + "  ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def _changes(gate: GateData) -> list[str]:

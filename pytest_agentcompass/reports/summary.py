@@ -50,7 +50,7 @@ def build_summary(
     """
     reports = [request.report for request in requests]
     reasons = [f"{report['request']}: {text}" for report in reports for text in report["partial_reasons"]]
-    reasons = [*plain(list(run_info.get("partial_reasons") or ())), *reasons]
+    reasons = [*_shard(run_info), *plain(list(run_info.get("partial_reasons") or ())), *reasons]
     return {
         "schema_version": SUMMARY_SCHEMA_VERSION,
         "kind": SUMMARY_KIND,
@@ -63,6 +63,11 @@ def build_summary(
         "averages": _averages(reports),
         "requests": [_request(request) for request in requests],
     }
+
+
+def _shard(run_info: Mapping[str, Any]) -> list[str]:
+    shard = plain(run_info.get("shard"))
+    return [f"this is shard {shard}: join all shards with `pytest-agentcompass merge DIR...`"] if shard else []
 
 
 def _totals(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def evaluate_gate(
     try:
         scope = scope_of(summary, gate.metric, requests)
     except ConfigError as error:
-        return GateResult(gate, Verdict.INVALID, why=(error.message,))
+        return GateResult(gate, Verdict.INVALID, why=(*state.broken, *state.partial, error.message))
     obstacles = _obstacles(gate, scope, state)
     try:
         found = _threshold(gate, scope) if isinstance(gate.rule, Threshold) else _paired(gate, scope, baseline)
@@ -173,7 +173,7 @@ def _paired(gate: Gate, scope: Scope, baseline: Summary | None) -> GateResult:
         shown = worst = best = compare_amounts(pairing, name, confidence)
     else:
         shown = compare_rates(pairing, name, confidence)
-        undecided = any(task.unknown or other.unknown for task, other in pairing.pairs)
+        undecided = any(not (task.decided and other.decided) for task, other in pairing.pairs)
         worst = compare_rates(pairing, name, confidence, "worst") if undecided else shown
         best = compare_rates(pairing, name, confidence, "best") if undecided else shown
     if isinstance(gate.rule, NoRegression):
@@ -241,7 +241,7 @@ def _left_out(shown: Comparison) -> list[str]:
     for names, text in (
         (shown.only_candidate, "only in this run"),
         (shown.only_baseline, "only in the baseline"),
-        (shown.dropped, "without a value in one run, so the pair is dropped"),
+        (shown.dropped, "without a verdict in one run, so the pair is dropped"),
     ):
         if names:
             what = "1 task is" if len(names) == 1 else f"{len(names)} tasks are"

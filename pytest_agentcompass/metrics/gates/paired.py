@@ -22,7 +22,7 @@ __all__ = ["against_baseline", "compare_amounts", "compare_rates", "no_regressio
 Leaning = Literal["shown", "worst", "best"]
 _SLACK = 1e-9
 _VIEWS: dict[Leaning, tuple[Literal["worst", "best"], Literal["worst", "best"]]] = {
-    "shown": ("worst", "worst"),  # both by the headline's rule
+    "shown": ("worst", "worst"),
     "worst": ("worst", "best"),  # as bad for the candidate as it can be
     "best": ("best", "worst"),
 }
@@ -31,15 +31,16 @@ _VIEWS: dict[Leaning, tuple[Literal["worst", "best"], Literal["worst", "best"]]]
 def compare_rates(pairing: Pairing, name: MetricName, confidence: float, leaning: Leaning = "shown") -> Comparison:
     """Return the comparison of how far tasks are solved; one-sided at *confidence*.
 
-    *leaning* says how attempts without a verdict count: by the headline's rule (not solved), or as bad
-    or as good for the candidate as they can be. Undefined when no pair has a value.
+    *leaning* says what becomes of pairs in which an attempt has no verdict: they are dropped (shown), or
+    count as bad or as good for the candidate as they can be. Undefined when no pair has a value.
     """
     candidate_view, baseline_view = _VIEWS[leaning]
     found: list[tuple[ScopedTask, Fraction, Fraction]] = []
     dropped = []
     for task, other in pairing.pairs:
         new, old = rate(task, name, candidate_view), rate(other, name, baseline_view)
-        if new is None or old is None:
+        undecided = leaning == "shown" and not (task.decided and other.decided)
+        if new is None or old is None or undecided:
             dropped.append(task.key)
         else:
             found.append((task, new, old))
@@ -183,7 +184,10 @@ def _p(value: float | None) -> str:
 def _detectable(shown: Comparison) -> list[str]:
     if shown.mde is None or shown.flip_rate is None:
         return []
-    pairs = f"{shown.pairs} pairs of which {share(shown.flip_rate)} flip"
+    flips = (
+        f"{share(shown.flip_rate)} flip" if shown.worse or shown.better else f"up to {share(shown.flip_rate)} may flip"
+    )
+    pairs = f"{shown.pairs} pairs of which {flips}"
     return [f"smallest drop that {pairs} can show: {shown.mde * 100:.1f} pt (80% power)"]
 
 

@@ -35,6 +35,11 @@ class ScopedTask:
         return self.passed + self.failed
 
     @property
+    def decided(self) -> bool:
+        """Whether no attempt without a verdict could change how the task counts."""
+        return not self.unknown or (self.early and self.passed > 0)
+
+    @property
     def key(self) -> tuple[str, str]:
         """The request and the task id."""
         return self.request, self.task.task_id

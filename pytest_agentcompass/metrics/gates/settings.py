@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from ...errors import ConfigError, nearest
@@ -55,6 +55,10 @@ class Gate:
     def metric(self) -> Metric:
         """The metric that the gate is about."""
         return self.rule.metric
+
+    def to_entry(self) -> dict[str, Any]:
+        """Return the gate as an entry of `gates:`, with every setting, so that another process can evaluate it."""
+        return {"gate": self.text, **asdict(self.settings)}
 
 
 @dataclass(frozen=True, slots=True)
