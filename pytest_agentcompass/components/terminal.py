@@ -71,11 +71,12 @@ class TerminalSession:
             return known
         session = cls(env, name, f"agentcompass-{secrets.token_hex(6)}", user)
         recorder = await session._tools(record)
-        shell = [f"asciinema rec --quiet --overwrite -c 'bash --login' {recorder}"] if recorder else []
+        # bash in any case: the login shell of a service user may be none that takes keys.
+        shell = f"asciinema rec --quiet --overwrite -c 'bash --login' {recorder}" if recorder else "bash --login"
         session._recording = recorder
         result = await session._tmux(
             "start-server", ";", "set-option", "-g", "history-limit", str(history), ";",
-            "new-session", "-d", "-s", name, "-x", str(width), "-y", str(height), *shell,
+            "new-session", "-d", "-s", name, "-x", str(width), "-y", str(height), shell,
         )  # fmt: skip
         if not result.ok:
             raise SetupError(f"the terminal {name!r} could not be started: {result.output.strip()[-500:]}")

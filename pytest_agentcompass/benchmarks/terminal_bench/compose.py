@@ -69,6 +69,11 @@ _TAKEN = frozenset(
 )
 #: folders that the verifier or the oracle fills later, and that must be removable until then
 _LATE = ("/tests", "/oracle", "/solution", "/logs/verifier")
+_WORDS = (
+    *("image", "cpus", "mem_limit", "pids_limit", "working_dir"),
+    *("user", "hostname", "platform", "shm_size", "network_mode"),
+)
+_LIMITS = ("cpus", "memory", "pids")
 _CONTAINER_LOGS = "/logs"
 _AGENT_LOGS = "/agent-logs"
 _VARIABLES = {
@@ -131,14 +136,17 @@ def _check_shapes(compose: ComposeFile, name: str, service: dict[str, Any]) -> N
     deploy, check = service.get("deploy") or {}, service.get("healthcheck") or {}
     resources = deploy.get("resources") or {} if isinstance(deploy, dict) else {}
     limits = resources.get("limits") or {} if isinstance(resources, dict) else {}
+    limits = limits if isinstance(limits, dict) else {"": limits}
     shapes: dict[str, tuple[Any, tuple[type, ...]]] = {
         **{key: (service.get(key), (list,)) for key in ("volumes", "ports")},
         **{key: (service.get(key), (list, str)) for key in ("tmpfs", "command")},
         **{key: (service.get(key), (list, dict)) for key in ("environment", "extra_hosts")},
+        **{key: (service.get(key), (str,)) for key in _WORDS},
         "build": (service.get("build"), (dict, str)),
         "deploy": (deploy, (dict,)),
         "deploy.resources": (resources, (dict,)),
-        "deploy.resources.limits": (limits, (dict,)),
+        "deploy.resources.limits": (limits.get("", limits), (dict,)),
+        **{f"deploy.resources.limits.{key}": (value, (str,)) for key, value in limits.items() if key in _LIMITS},
         "healthcheck": (check, (dict,)),
     }
     for key, (value, kinds) in shapes.items():
@@ -313,7 +321,7 @@ def _single(compose: ComposeFile, name: str, service: dict[str, Any], timeout: f
             hints[ours] = str(service[theirs])
     if service.get("command"):
         command = service["command"]
-        hints["command"] = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+        hints["command"] = _words(compose, at, command)
     if binds := [item for item in service["volumes"] if item["type"] == "bind"]:
         hints["mounts"] = [{key: item[key] for key in ("source", "target", "read_only")} for item in binds]
     hints.update(_tmpfs(service))
@@ -326,6 +334,15 @@ def _single(compose: ComposeFile, name: str, service: dict[str, Any], timeout: f
     if check := _healthcheck(service.get("healthcheck")):
         hints["healthcheck"] = check
     return hints
+
+
+def _words(compose: ComposeFile, at: str, command: str | list[Any]) -> list[str]:
+    if isinstance(command, list):
+        return [str(word) for word in command]
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise compose.wrong(f"{at}.command {command!r:.100} cannot be split into words: {error}") from error
 
 
 def _tmpfs(service: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from ...contracts.environment import EnvironmentSpec
 from ...contracts.task import TaskProblem, TaskSpec
 from ...errors import ConfigError, TaskLoadError
 from .params import TerminalBenchParams
@@ -51,11 +54,25 @@ def _load(folder: Path, params: TerminalBenchParams) -> TaskSpec | TaskProblem:
     try:
         if found is None:
             raise TaskLoadError(_unknown(folder, params.format))
-        return load_tb1(folder) if found == "tb1" else load_tb2(folder, params)
+        task = load_tb1(folder) if found == "tb1" else load_tb2(folder, params)
+        _check_hints(task)
+        return task
     except ConfigError as error:
         return TaskProblem(folder.name, f"task {folder.name!r} cannot be used: {error.message}", str(folder))
     except (OSError, RecursionError) as error:
         return TaskProblem(folder.name, f"task {folder.name!r} cannot be used: {folder}: {error}", str(folder))
+
+
+def _check_hints(task: TaskSpec) -> None:
+    """Raise TaskLoadError for hints that no sandbox can be opened with."""
+    try:
+        EnvironmentSpec.model_validate(task.environment)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise TaskLoadError(
+            f"{task.source}: the environment's {field}: {first['msg']}, not {first['input']!r:.100}"
+        ) from error
 
 
 def _unknown(folder: Path, wanted: str) -> str:

@@ -32,6 +32,8 @@ _COUNTED = {
     "xpassed": "xpassed",
 }
 _WORSE = ("passed", "xfailed", "skipped", "xpassed", "failed", "error")
+_LONGEST = 20_000
+_CUTS = 100
 _CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
@@ -92,7 +94,8 @@ def strip_control(text: str) -> str:
 
 def read_pytest_text(text: str) -> PytestText:
     """Return what pytest printed in *text*."""
-    lines = strip_control(text).split("\n")
+    # Patterns are not let loose on the endless lines of programs: no line of pytest's frame is that long.
+    lines = [line if len(line) <= _LONGEST else "" for line in strip_control(text).split("\n")]
     found = PytestText()
     position = 0
     for start, end, finished in _spans(lines):
@@ -262,7 +265,7 @@ def _node_id(rest: str, status: str, known: dict[str, str], titles: set[str]) ->
     """
     if status == "passed":
         return rest if _is_node_id(rest) else None
-    cuts = [match.start() for match in re.finditer(" - ", rest)]
+    cuts = [match.start() for match in re.finditer(" - ", rest)][:_CUTS]
     options = [rest[:cut] for cut in cuts] + [rest]
     for option in options:
         if option in known or _title(option) in titles:

@@ -32,7 +32,7 @@ def load_tb2(folder: Path, params: TerminalBenchParams, environ: Mapping[str, st
     warnings = _misspelt(fields)
     agent, verifier, environment = (fields.table(name) for name in ("agent", "verifier", "environment"))
     _refuse_unsupported(folder, environment)
-    steps = _steps(folder, fields, environ)
+    steps = _steps(folder, fields, warnings, environ)
     metadata = _metadata(folder, fields, agent, verifier, steps, params, environ)
     _check_tests(folder, steps)
     content = content_hash(folder)
@@ -130,7 +130,7 @@ def _range(fields: Fields, params: TerminalBenchParams) -> list[float]:
     return [float(item) for item in value]
 
 
-def _steps(folder: Path, fields: Fields, environ: Mapping[str, str]) -> list[dict[str, Any]]:
+def _steps(folder: Path, fields: Fields, warnings: list[str], environ: Mapping[str, str]) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     for table in fields.tables("steps"):
         name = table.text("name")
@@ -141,6 +141,12 @@ def _steps(folder: Path, fields: Fields, environ: Mapping[str, str]) -> list[dic
         if not (folder / "steps" / name).is_dir():
             raise TaskLoadError(f"{table.where('name')}: {table.key('name')} {name!r}: there is no folder steps/{name}")
         agent, verifier = table.table("agent"), table.table("verifier")
+        warnings += [
+            f"{part.where(key)}: {part.key(key)} is not supported for a single step and ignored"
+            for part, keys in ((agent, ("user", "network_mode")), (verifier, ("network_mode", "environment_mode")))
+            for key in keys
+            if part.data.get(key)
+        ]
         steps.append(
             {
                 "name": name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ...errors import EvaluationError
@@ -14,12 +14,6 @@ from .pytest_text import PytestText, read_pytest_text, strip_control
 __all__ = ["Evidence", "Verdict", "judge", "short_names", "tail"]
 
 _BAD = ("failed", "error", "xpassed")
-_MARKERS = {
-    "swebench": re.compile(
-        r"SWE-?Bench results starts here\s*?\n(.*?)\n?[^\n]*SWE-?Bench results ends here", re.S | re.I
-    ),
-    "sweperf": re.compile(r"SWE-?Perf results starts here\s*?\n(.*?)\n?[^\n]*SWE-?Perf results ends here", re.S | re.I),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +174,7 @@ def _short(name: str) -> str:
 
 def _marked(parser: str, evidence: Evidence) -> Verdict:
     """Return the word between the marker lines; all pairs must say the same."""
-    words = {match[1].strip() for match in _MARKERS[parser].finditer(strip_control(evidence.output))}
+    words = set(_between(strip_control(evidence.output), parser))
     if not words:
         raise _nothing(parser, "its start and end markers were not printed", evidence)
     if len(words) > 1:
@@ -191,6 +185,20 @@ def _marked(parser: str, evidence: Evidence) -> Verdict:
     if word not in ("PASSED", "FAILED"):
         raise _nothing(parser, f"between the markers stands {word!r:.200}, neither PASSED nor FAILED", evidence)
     return _one(word == "PASSED")
+
+
+def _between(text: str, name: str) -> Iterator[str]:
+    """Yield what stands between each start line and the end line that follows it."""
+    inside: list[str] | None = None
+    for line in text.split("\n"):
+        lower = line.lower().replace("-", "")
+        if f"{name} results starts here" in lower:
+            inside = []
+        elif f"{name} results ends here" in lower and inside is not None:
+            yield "\n".join(inside).strip()
+            inside = None
+        elif inside is not None:
+            inside.append(line)
 
 
 def _mlebench(evidence: Evidence) -> Verdict:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pytest_agentcompass.benchmarks.terminal_bench import TerminalBench, TerminalBenchParams
 from pytest_agentcompass.benchmarks.terminal_bench.content import content_hash
@@ -385,3 +387,39 @@ def test_benchmark_reads_params() -> None:
     """The benchmark's class states its default environment and its metrics."""
     assert TerminalBench.default_environment == "docker"
     assert TerminalBench.metric_contract.primary == "correct"
+
+
+VALUES = [None, True, 0, -1, 1.5, "", "x", "4G", "${A}", [], ["a"], [1], {}, {"a": "b"}, [{}], [["x"]], "a\0b", 10**30]
+ODD: list[Any] = ['sh -c "x', [":"], ["/x"], {"test": 3}]
+SERVICE = [
+    *("build", "image", "command", "environment", "volumes", "working_dir", "user", "extra_hosts", "tmpfs", "shm_size"),
+    *("platform", "deploy", "cpus", "mem_limit", "pids_limit", "network_mode", "healthcheck", "networks", "env_file"),
+]
+TASK = [
+    "instruction",
+    "difficulty",
+    "tags",
+    "parser_name",
+    "max_agent_timeout_sec",
+    "run_tests_in_same_shell",
+    "descriptions",
+]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    task=st.dictionaries(st.sampled_from(TASK), st.sampled_from(VALUES), max_size=2),
+    service=st.dictionaries(st.sampled_from(SERVICE), st.sampled_from([*VALUES, *ODD]), max_size=3),
+)
+def test_odd_values_never_crash(
+    task: dict[str, Any], service: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands in a field, the folder is a task with valid hints or a problem that names a file."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    text = yaml.safe_dump({"instruction": "x", "difficulty": "easy", **task})
+    compose = yaml.safe_dump({"services": {"client": {"build": ".", **service}}})
+    found = load(tb1(tmp_path / "t", text, **{"docker-compose.yaml": compose}))[0]
+    if isinstance(found, TaskProblem):
+        assert ".yaml" in found.message
+    else:
+        EnvironmentSpec.model_validate(found.environment)

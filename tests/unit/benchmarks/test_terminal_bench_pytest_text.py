@@ -171,3 +171,18 @@ def test_any_text_is_survived(noise: str, part: str) -> None:
 def test_control_characters_go() -> None:
     """Colour codes, titles and carriage returns are taken out."""
     assert strip_control("\x1b[1;31mred\x1b[0m \x1b]0;title\x07a\r\nb\rc\x00") == "red a\nb\nc"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a::b " * 200_000,
+        "_" * 500_000 + " x",
+        "FAILED a::b" + " - x" * 100_000,
+        "1 passed, " * 100_000,
+        "\x1b]" * 100_000,
+    ],
+)
+def test_huge_lines(text: str) -> None:
+    """Huge lines of untrusted output are read in linear time and give no tests."""
+    assert not any(run.tests for run in read_pytest_text(f"{START}\n{text}\n{SUMMARY}\n{text}\n").runs)
