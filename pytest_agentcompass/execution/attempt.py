@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,9 @@ from ..errors import AgentCompassError, AgentFailure, AttemptSkipped, Environmen
 from ..planning.network import restriction_notice
 from .analysis import analyze
 from .artifacts import collect_artifacts, restore_artifacts
+from .breaker import FATAL_KINDS, RunStopped
 from .checkpoint import drop_checkpoint, restore, save_checkpoint
+from .deadline import DeadlineCut
 from .guarded import guarded
 from .recording import build_record
 from .retries import keep_discarded, retry_delay
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from ..contracts.record import AttemptRecord
     from ..contracts.task import PreparedTask, TaskSpec
     from ..results.lock import Claim
+    from .limits import Permits
     from .run import RequestContext, RunContext
 
 __all__ = ["Attempt", "AttemptStopped"]
@@ -76,6 +79,11 @@ class Attempt:
         self._draft: AttemptRecord | None = None
         self._released = False
         self._claim_held: Claim | None = None
+        self.has_slot = False  # the engine gave it one of this process's slots
+        self.abandoned = False  # the run takes no new work: no record, a resume makes the attempt
+        self.fatal = ""  # why no later attempt can get past the endpoint either
+        self._permits: Permits | None = None
+        self._cut = DeadlineCut()
         self.started_at = _now()
         self._session_open = False
         self._own_environment = True
@@ -94,6 +102,7 @@ class Attempt:
     async def make_plan(self) -> ExecutionPlan:
         """Plan the attempt (once: a retry keeps the plan) and check that the provider can do it."""
         with self._phase("plan"):
+            await self._may_start()
             await self._claim()
             harness, environment = self.context.harness, self.context.environment
             if harness is not None and (reason := harness.unavailable(self.task, self.request)):
@@ -126,8 +135,34 @@ class Attempt:
             self.record = record
             raise AttemptStopped("another process made this attempt")
 
+    async def _may_start(self) -> None:
+        """Raise when the run takes no new work: AttemptSkipped for budget and deadline, RunStopped for the breaker."""
+        run = self.run_context
+        refusal = run.admission.refusal()
+        if refusal is not None:
+            raise refusal
+        in_flight = run.options.task_concurrency or 1
+        reason = await run.admission.breaker.check(self.context.environment, self.request, in_flight)
+        if reason:
+            raise RunStopped(reason)
+
+    async def admit(self) -> None:
+        """Wait for the permits of the attempt (see `limits`), once; whoever opens a sandbox calls this first."""
+        if self._permits is not None:
+            return
+        with self._phase("limit_wait", announce=False):
+            self._permits = await self.run_context.limits.take(
+                self.context.environment, self.request.model, self._waits, has_slot=self.has_slot
+            )
+            await self._may_start()
+        self.result.telemetry["limit_wait_seconds"] = self.durations.pop("limit_wait")  # not the attempt's own time
+
+    def _waits(self, what: str) -> None:
+        self._emit("phase_changed", phase="limit_wait", limit=what)
+
     async def open(self) -> EnvironmentSession | None:
         """Open the sandbox under the baseline policy; None when neither agent nor evaluation works in it."""
+        await self.admit()
         with self._phase("open_environment"):
             assert self.plan is not None
             harness, mode = self.context.harness, self.plan.evaluation_environment_mode
@@ -146,6 +181,7 @@ class Attempt:
 
     async def prepare(self) -> PreparedTask:
         """Make the task ready in the sandbox."""
+        await self.admit()  # where a fixture of the user's own opened the sandbox
         with self._phase("prepare_task"):
             assert self.plan is not None
             self.prepared = await call(
@@ -208,11 +244,17 @@ class Attempt:
             try:
                 await asyncio.shield(self._release())
             finally:
+                if self._permits is not None:
+                    self._permits.release()
                 if self._claim_held is not None:
                     self._claim_held.release()
 
-    async def execute(self) -> Attempt:
-        """Do all phases of all tries in one go; return the try that stands, its record stored."""
+    async def execute(self, resting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext) -> Attempt:
+        """Do all phases of all tries in one go; return the try that stands, its record stored.
+
+        A retry waits within `resting()`, where the engine gives its slot to others. An attempt that may not
+        start because the run takes no new work comes back `abandoned`, without a record.
+        """
         attempt = self
         while True:
             try:
@@ -226,11 +268,13 @@ class Attempt:
             except AttemptStopped:
                 pass
             finally:
-                attempt.conclude()
+                if not attempt.abandoned:
+                    attempt.conclude()
                 await attempt.release()
             if attempt.retry_wait is None:
                 return attempt
-            attempt = await attempt.next_try()
+            async with resting():
+                attempt = await attempt.next_try()
 
     def conclude(self) -> AttemptRecord:
         """Return the record of this try: stored, or only drafted when it will be tried again (`retry_wait`)."""
@@ -238,6 +282,8 @@ class Attempt:
             return self.record
         draft = self._draft = build_record(self)
         self.retry_wait = retry_delay(draft, self.request.execution, len(self.retries))
+        if self.fatal or (self.retry_wait is not None and self.run_context.admission.refusal() is not None):
+            self.retry_wait = None  # a try that could not succeed, or that the budget does not allow
         if self.retry_wait is None:
             return self.finish()
         return draft
@@ -246,11 +292,12 @@ class Attempt:
         """Keep this try aside, wait, and return a new attempt with the same plan."""
         assert self.retry_wait is not None and self._draft is not None
         keep_discarded(self, self._draft, self.retry_wait)
+        self.run_context.admission.discarded(self._draft)
         self._emit("attempt_retry", number=len(self.retries), failure_mode=self._draft.failure_mode.value)
         self._emit("phase_changed", phase="retry_wait")
         await asyncio.sleep(self.retry_wait)
         again = Attempt(self.run_context, self.context, self.task, self.number)
-        again.plan, again.retries = self.plan, self.retries
+        again.plan, again.retries, again.has_slot = self.plan, self.retries, self.has_slot
         if self.failed_phase == "evaluate" and self._before_evaluation is not None:
             restore(again, self._before_evaluation)  # the agent is not run (and paid) again
             again._before_evaluation = self._before_evaluation
@@ -263,7 +310,14 @@ class Attempt:
             assert self.record is not None
             if self.evaluated and self.plan is not None and self.plan.evaluation_environment_mode != "reuse":
                 drop_checkpoint(self)
-            self._emit("attempt_finished", status=self.record.outcome, failure_mode=self.record.failure_mode.value)
+            self.run_context.admission.finished(self.record, self.request, self.fatal)
+            self._emit(
+                "attempt_finished",
+                status=self.record.outcome,
+                failure_mode=self.record.failure_mode.value,
+                seconds=round(self.record.seconds, 3),
+                cost_usd=self.record.usage.get("cost_usd"),
+            )
             for listener in self.run_context.on_finished:
                 listener(self.record)
         return self.record
@@ -286,6 +340,8 @@ class Attempt:
             self.result.issues.append(Issue(phase, "info", error.failure_mode, error.message))
             return
         mode, message = _reading(error, phase)
+        kind = str(getattr(error, "kind", ""))
+        self.fatal = kind if kind in FATAL_KINDS else self.fatal
         self.result.fail(mode, phase, message)
         if self.status is None:
             earlier_agent = self.result.failure_mode.fault is Fault.AGENT
@@ -295,22 +351,36 @@ class Attempt:
     # -- inside -----------------------------------------------------------------------------
 
     @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
+    def _phase(self, name: str, announce: bool = True) -> Iterator[None]:
         set_current_attempt(self.attempt_context)
         self.phase_name = name
-        self._emit("phase_changed", phase=name)
+        if announce:
+            self._emit("phase_changed", phase=name)
         start = time.monotonic()
+        armed = self._cut.arm(self.run_context.admission.seconds_left())
         try:
             yield
         except AttemptStopped:
             raise
+        except RunStopped as error:
+            self.abandoned = True
+            raise AttemptStopped(error.message) from error
         except (Exception, asyncio.CancelledError) as error:
-            self.stop(error, name)
-            if isinstance(error, asyncio.CancelledError):
+            cut = self._cut.taken()
+            self.stop(self._over(name) if cut else error, name)
+            if isinstance(error, asyncio.CancelledError) and not cut:
                 raise
             raise AttemptStopped(str(error)) from error
         finally:
+            if armed:
+                self._cut.disarm()
             self.durations[name] = round(self.durations.get(name, 0.0) + time.monotonic() - start, 6)
+
+    def _over(self, phase: str) -> AgentCompassError:
+        """Return what the run's deadline did: keep the attempt from starting, or cancel it."""
+        over = self.run_context.admission.deadline_over()
+        started = phase not in ("plan", "limit_wait")
+        return InfrastructureError(f"cancelled: {over.message}", FailureMode.CANCELLED.value) if started else over
 
     def _emit(self, kind: str, **payload: Any) -> None:
         self.run_context.events.emit(
@@ -466,6 +536,10 @@ class Attempt:
         plan = copy.copy(self.plan)
         plan.environment = self.plan.evaluation_environment
         plan.baseline_network_policy = self.plan.evaluation_network_policy
+        if self._permits is None:
+            await self.admit()
+        else:
+            await self.run_context.limits.pace(self.context.environment.id, self._waits)
         self.environment = await call(self.context.environment.open, self.request, plan)
         self._own_environment = True
         self.environment_info = self.environment_info or self.environment.info

@@ -8,7 +8,8 @@ for it; the rest of a satisfied task is skipped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,28 @@ class Job:
 
 
 @dataclass(slots=True)
+class _Slot:
+    """One of the engine's slots, which may be given back for a while."""
+
+    free: asyncio.Semaphore
+    held: bool = True
+
+    def give(self) -> None:
+        """Let another attempt have it; harmless when done twice."""
+        if self.held:
+            self.held = False
+            self.free.release()
+
+    @asynccontextmanager
+    async def resting(self) -> AsyncIterator[None]:
+        """Be without the slot for the time of the block."""
+        self.give()
+        yield
+        await self.free.acquire()
+        self.held = True
+
+
+@dataclass(slots=True)
 class Engine:
     """Runs jobs with at most *slots* attempts in flight and hands each finished one to *on_done*."""
 
@@ -53,15 +76,16 @@ class Engine:
     async def run_jobs(self, jobs: Sequence[Job]) -> None:
         """Make all attempts of *jobs*; cancelling this coroutine cancels and releases what is in flight."""
         chains = self._chains(jobs)
-        free = asyncio.Semaphore(self.slots)
+        free = self.run.limits.slots = asyncio.Semaphore(self.slots)
         async with asyncio.TaskGroup() as group:
             for chain in chains:
                 await free.acquire()
                 if self._stopping:
                     free.release()
                     break
-                task = group.create_task(self._run_chain(chain))
-                task.add_done_callback(lambda _: free.release())
+                slot = _Slot(free)
+                task = group.create_task(self._run_chain(chain, slot))
+                task.add_done_callback(lambda _, slot=slot: slot.give())  # type: ignore[misc]
 
     def stop(self) -> None:
         """Take no new work."""
@@ -81,7 +105,7 @@ class Engine:
                 chains.append(open_chains[job.key])
         return chains
 
-    async def _run_chain(self, chain: list[Job]) -> None:
+    async def _run_chain(self, chain: list[Job], slot: _Slot) -> None:
         records: list[AttemptRecord] = []
         for job in chain:
             if self._stopping:
@@ -90,16 +114,20 @@ class Engine:
             if len(chain) > 1 and job.context.strategy.satisfied(records):
                 skip(attempt)
             elif not await take_over(attempt):
-                attempt = await self._make(attempt)
+                attempt = await self._make(attempt, slot)
+            if attempt.abandoned:
+                self.stop()
+                return
             if attempt.record is not None:
                 records.append(attempt.record)
             self.on_done(job, attempt)
 
-    async def _make(self, attempt: Attempt) -> Attempt:
+    async def _make(self, attempt: Attempt, slot: _Slot) -> Attempt:
         key = id(attempt)
+        attempt.has_slot = True
         self.active[key] = attempt
         try:
-            return await attempt.execute()
+            return await attempt.execute(slot.resting)
         finally:
             del self.active[key]
 

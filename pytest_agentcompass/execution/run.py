@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..components.owner import boot_id, process_start_time
 from ..planning.planner import Planner
+from .admission import Admission
+from .limits import Limits
 
 if TYPE_CHECKING:
     from ..components.benchmark import BaseBenchmark
@@ -36,11 +38,23 @@ class RunContext:
     resumed: bool = False
     resume_anyway: bool = False
     planner: Planner = None  # type: ignore[assignment]
+    limits: Limits = None  # type: ignore[assignment]
+    admission: Admission = None  # type: ignore[assignment]
     on_finished: list[Callable[[AttemptRecord], None]] = field(default_factory=list)
     _requests: dict[str, RequestContext] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.planner = Planner(self.registry)
+        self.use_options(self.options)
+
+    def use_options(self, options: RuntimeOptions, concurrency: int | None = None) -> None:
+        """Take *options* for the run, once all suites are read and before the first attempt.
+
+        *concurrency* is the limit of attempts in flight that this process shares with others of the run.
+        """
+        self.options = options
+        self.limits = Limits(options, str(self.directory.path), concurrency)
+        self.admission = Admission(self.directory.path, options)
 
     def labels(self) -> dict[str, str]:
         """Return the marks that everything opened by this process carries."""

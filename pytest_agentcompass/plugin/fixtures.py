@@ -36,10 +36,15 @@ def agentcompass_task(request: pytest.FixtureRequest) -> TaskSpec:
 @pytest.fixture
 def execution_plan(
     request: pytest.FixtureRequest, agentcompass_request: RunRequest, agentcompass_task: TaskSpec
-) -> ExecutionPlan:
-    """The plan of the attempt: pure data, nothing is open yet."""
-    attempt = attempt_of(request)
-    return run_of(request.config).portal.call(attempt.make_plan)
+) -> Iterator[ExecutionPlan]:
+    """The plan of the attempt, which may start now (permits are held); nothing is open yet."""
+    attempt, portal = attempt_of(request), run_of(request.config).portal
+    try:
+        plan = portal.call(attempt.make_plan)
+        portal.call(attempt.admit)
+        yield plan
+    finally:
+        portal.call(attempt.release)  # also where a fixture of the user's own opened (and closed) the sandbox
 
 
 @pytest.fixture

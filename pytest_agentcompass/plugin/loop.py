@@ -130,6 +130,9 @@ class EngineLoop:
                 running.cancel(self.run.portal.loop)
                 running.done.wait(self.run.portal.grace)
         running.result()
+        reason = self.run.context.admission.breaker.reason
+        if reason and left:
+            raise session.Interrupted(f"agentcompass: {reason}")
 
     def _protocol(self, session: pytest.Session, item: pytest.Item, nextitem: Any) -> None:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)

@@ -95,7 +95,7 @@ def _phases(item: AttemptItem) -> list[pytest.TestReport]:
 
 def _interrupted(item: pytest.Item, interrupt: BaseException) -> None:
     attempt = item.stash.get(ATTEMPT, None)
-    if attempt is not None and attempt.record is None:
+    if attempt is not None and attempt.record is None and not attempt.abandoned:
         if attempt.status is None:
             attempt.stop(KeyboardInterrupt())
         attempt.finish()
@@ -126,13 +126,22 @@ def pytest_runtest_makereport(
     report = yield
     if case_of(item) is not None:
         attempt = item.stash.get(ATTEMPT, None)
-        if attempt is not None and call.when != "teardown":
+        if attempt is not None and attempt.abandoned:
+            _shape_abandoned(report, call)
+        elif attempt is not None and call.when != "teardown":
             if isinstance(item, AttemptItem):
                 _shape(item, attempt, report, call)
             else:
                 _shape_own(attempt, report, call)
         _clean(report)
     return report
+
+
+def _shape_abandoned(report: pytest.TestReport, call: pytest.CallInfo[Any]) -> None:
+    """The run was stopped while the attempt waited to start: it has no record and stays pending."""
+    if call.excinfo is not None and call.when != "teardown":
+        report.outcome = "skipped"
+        report.longrepr = (report.location[0], 1, f"Skipped: not started: {call.excinfo.value}")
 
 
 def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call: pytest.CallInfo[Any]) -> None:

@@ -81,7 +81,7 @@ def _check_pasted(config: pytest.Config, resolved: RunConfig) -> None:
 
 def activate(config: pytest.Config) -> None:
     """Register the parts of the plugin that an active run needs."""
-    from . import collection, fixtures, gates, loop, protocol, reporting, selection, signals, workers
+    from . import collection, control, fixtures, gates, loop, protocol, reporting, selection, signals, workers
 
     secrets_from_environment()
     config.option.continue_on_collection_errors = True
@@ -93,6 +93,7 @@ def activate(config: pytest.Config) -> None:
         manager.register(module, f"agentcompass-{module.__name__.rpartition('.')[2]}")
     manager.register(signals.Signals(run), "agentcompass-signals")
     manager.register(selection.Selection(run), "agentcompass-selection")
+    manager.register(control.RunControl(run), "agentcompass-control")
     if not run.is_worker:
         manager.register(reporting.Reporting(run), "agentcompass-reporting")
         manager.register(loop.EngineLoop(run), "agentcompass-loop")
@@ -147,6 +148,7 @@ class AgentCompassRun:
             lambda record: self.config.hook.pytest_agentcompass_attempt_finished(record=record)
         )
         if not self.is_worker:
+            self.context.admission.reset()
             events.emit("run_resumed" if resumed else "run_started", run=directory.path.name, version=__version__)
 
     def _own_directory(self, resumed: bool) -> RunDirectory:

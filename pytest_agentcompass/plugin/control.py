@@ -1,0 +1,97 @@
+"""Budget, deadline, limits and circuit breaker in a session: when they begin, how they stop it, what they say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..config.options import RuntimeOptions, strictest
+from .state import ATTEMPT, case_of
+
+if TYPE_CHECKING:
+    from ..contracts.record import AttemptRecord
+    from .session import AgentCompassRun
+
+__all__ = ["RunControl", "run_options", "shared_concurrency"]
+
+_CUT = ("budget_spent", "deadline")
+
+
+def run_options(run: AgentCompassRun) -> RuntimeOptions:
+    """Return the options of the run: those of its suites, the strictest of each where there are several."""
+    suites = [run.resolved.read_suite(path).options for path in run.suites]
+    return strictest(suites) if suites else run.resolved.options
+
+
+def shared_concurrency(run: AgentCompassRun, options: RuntimeOptions) -> int | None:
+    """Return the limit of attempts in flight over all workers; None in a run without workers, or without limit."""
+    if not run.is_worker:
+        return None
+    asked = (request.execution.task_concurrency for request in run.requests.values())
+    return options.task_concurrency or max((value for value in asked if value), default=None)
+
+
+class RunControl:
+    """Hooks that start the run's clock and end a run that may not go on."""
+
+    def __init__(self, run: AgentCompassRun) -> None:
+        self.run = run
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self) -> None:
+        """The preflight is over: from here the deadline counts, and the options of all suites are known."""
+        if self.run.context is not None:
+            options = run_options(self.run)
+            self.run.context.use_options(options, shared_concurrency(self.run, options))
+            self.run.context.admission.start_clock()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Start no attempt of a run that was stopped; it stays pending."""
+        context = self.run.context
+        attempt = item.stash.get(ATTEMPT, None)
+        if context is None or case_of(item) is None or (attempt is not None and attempt.record is not None):
+            return None
+        reason = context.admission.breaker.reason
+        if not reason:
+            return None
+        item.session.shouldstop = f"agentcompass: {reason}"
+        return True
+
+    def pytest_unconfigure(self) -> None:
+        """Remove what the run's limits left outside of its directory."""
+        if self.run.context is not None and not self.run.is_worker:
+            self.run.context.limits.forget_run()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say what kept attempts from being made."""
+        context = self.run.context
+        if context is None or self.run.is_worker:
+            return
+        for line in _cut_lines(self._records()):
+            terminalreporter.write_line(line, yellow=True)
+        reason = context.admission.breaker.reason
+        if reason:
+            terminalreporter.write_line(f"STOPPED: {reason}", red=True)
+            terminalreporter.write_line(
+                "attempts that did not start are pending, not failed; when the cause is gone: "
+                f"pytest --agentcompass --agentcompass-resume={context.run_id}"
+            )
+
+    def _records(self) -> list[AttemptRecord]:
+        reporting = self.run.config.pluginmanager.getplugin("agentcompass-reporting")
+        return [record for result in getattr(reporting, "results", ()) for record in result.records]
+
+
+def _cut_lines(records: list[AttemptRecord]) -> list[str]:
+    """Return one line per reason for which attempts were skipped."""
+    lines = []
+    for mode in _CUT:
+        hit = [record for record in records if record.failure_mode.value == mode]
+        if hit:
+            why = hit[0].issues[-1]["message"] if hit[0].issues else mode
+            number = f"{len(hit)} attempt{'s were' if len(hit) > 1 else ' was'}"
+            lines.append(f"{number} skipped, not failed ({mode}): {why}")
+    return lines
