@@ -94,7 +94,10 @@ curl -s http://ledger:8000/january http://fixed-name:8000/january"""
     assert len(docker_client.networks(filters=where)) == 1
     assert len(docker_client.volumes(filters=where)["Volumes"]) == 1
     assert docker_client.inspect_container(sandbox.info["container"])["HostConfig"]["Memory"] == 200 * 2**20
-    run(sandbox.exec("touch /app/new", shell=True))
+    run(sandbox.exec("touch /app/new; setsid sleep 901 >/dev/null 2>&1 &", shell=True))
+    assert run(sandbox.kill_leftovers()) == []
+    assert "sleep 901" not in run(sandbox.exec(["ps", "-ef"])).stdout
+    assert "sleep infinity" in run(sandbox.exec(["ps", "-ef"])).stdout
     assert not (tmp_path / "task" / "new").exists()
     assert run(sandbox.exec("sleep 30", shell=True, timeout=1)).timed_out
     with pytest.raises(PlanningError):

@@ -33,6 +33,7 @@ _REPOSITORY = "agentcompass"
 _BUILT = "agentcompass.built"
 _FORMAT = b"1"
 _TAIL_LINES = 30
+_BROKE_OFF = "the engine broke off"
 
 _builds = Once()
 _running: set[int] = set()
@@ -76,10 +77,10 @@ class _Context:
     def __init__(self, spec: BuildSpec) -> None:
         self.root = Path(spec.context).absolute()
         if not self.root.is_dir():
-            raise SandboxError(f"build context {spec.context} is no folder")
+            raise SandboxError(f"build context {spec.context} is no folder", lasting=True)
         dockerfile = self.root / spec.dockerfile
         if not dockerfile.is_file():
-            raise SandboxError(f"there is no {spec.dockerfile} in the build context {spec.context}")
+            raise SandboxError(f"there is no {spec.dockerfile} in the build context {spec.context}", lasting=True)
         self.text = dockerfile.read_bytes()
         relative = os.path.relpath(dockerfile, self.root)
         self.outside = relative.startswith("..")
@@ -179,9 +180,13 @@ def _build(engine: Engine, spec: BuildSpec, platform: str | None, context: _Cont
         problem = _post(engine, params, data, spec.timeout_seconds, lines)
     tail = "\n".join(lines)
     if time.monotonic() - begun >= spec.timeout_seconds:
-        raise SandboxError(f"{where}: not done after {spec.timeout_seconds:g} s; its last output:\n{tail}")
+        raise SandboxError(
+            f"{where}: not done after {spec.timeout_seconds:g} s; its last output:\n{tail}", lasting=True
+        )
     if problem:
-        raise SandboxError(f"{where} failed: {problem}{_hint(problem)}; its last output:\n{tail}")
+        broke_off = problem.startswith(_BROKE_OFF)
+        message = f"{where} failed: {problem}{_hint(problem)}; its last output:\n{tail}"
+        raise SandboxError(message, lasting=not broke_off)
 
 
 def _hint(problem: str) -> str:
@@ -210,7 +215,7 @@ def _post(
     try:
         return _follow(response.iter_lines(), lines)
     except (OSError, APIError) as error:
-        return f"the engine broke off: {error}"
+        return f"{_BROKE_OFF}: {error}"
     finally:
         _running.discard(descriptor)
         watchdog.cancel()
@@ -240,4 +245,4 @@ def _follow(output: Iterator[bytes], lines: collections.deque[str]) -> str | Non
         text = str(message.get("stream", "")).rstrip()
         lines.extend(line[:500] for line in text.splitlines())
         done = done or "aux" in message or "Successfully built" in text
-    return None if done else "the engine broke off"
+    return None if done else _BROKE_OFF

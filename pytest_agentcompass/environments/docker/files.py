@@ -135,6 +135,8 @@ class Transfers:
             )
             try:
                 yield self._opened(response, path), cast(IO[bytes], response.raw)
+            except tarfile.TarError as error:
+                raise SandboxError(f"copying {path} out: the engine's archive is damaged: {error}") from error
             finally:
                 # Unread data would make the connection unusable: it is closed, not given back.
                 response.raw.close()

@@ -27,7 +27,10 @@ class Image:
 
 
 class Once:
-    """Results by key, each made once per process: others wait meanwhile, failures are kept too."""
+    """Results by key, each made once per process; others wait meanwhile.
+
+    Failures that carry `lasting=True` are kept too; an engine in trouble is asked again.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +38,7 @@ class Once:
         self._values: dict[Any, Any] = {}
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the value for *key*; a SandboxError that *make* raised is raised again."""
+        """Return the value for *key*; a lasting SandboxError that *make* raised is raised again."""
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
@@ -43,10 +46,12 @@ class Once:
                 try:
                     self._values[key] = make()
                 except SandboxError as error:
+                    if not getattr(error, "lasting", False):
+                        raise
                     self._values[key] = error
             value = self._values[key]
         if isinstance(value, SandboxError):
-            raise SandboxError(value.message)
+            raise SandboxError(value.message, lasting=True)
         return value
 
     def clear(self) -> None:
@@ -97,7 +102,7 @@ def _find(engine: Engine, name: str, pull: bool, platform: str | None) -> Image:
         image = image_lookup(engine, name)
     if image is None:
         advice = "check its name" if pull else "build or pull it first, or set environment.params.pull=missing"
-        raise SandboxError(f"image {name!r} does not exist on this engine: {advice}", image=name)
+        raise SandboxError(f"image {name!r} does not exist on this engine: {advice}", image=name, lasting=True)
     return image
 
 

@@ -22,10 +22,22 @@ from pathlib import Path
 from ...components.context import current_attempt
 from ...errors import SandboxError
 
-__all__ = ["ATTEMPT", "OWNER_PID", "RUN", "labels", "owner_is_dead", "private_folder", "private_root", "sweep_folders"]
+__all__ = [
+    "ATTEMPT",
+    "KEEP",
+    "OWNER_PID",
+    "RUN",
+    "is_left_over",
+    "labels",
+    "owner_is_dead",
+    "private_folder",
+    "private_root",
+    "sweep_folders",
+]
 
 RUN = "agentcompass.run"
 ATTEMPT = "agentcompass.attempt"
+KEEP = "agentcompass.keep"
 OWNER_PID = "agentcompass.owner_pid"
 _OWNER_START = "agentcompass.owner_start"
 _BOOT = "agentcompass.boot_id"
@@ -74,10 +86,11 @@ def _owner(pid: int) -> dict[str, str]:
     }
 
 
-def labels() -> dict[str, str]:
-    """Return the labels of everything that is made for the current attempt."""
+def labels(*, keep: bool = False) -> dict[str, str]:
+    """Return the labels of everything that is made for the current attempt; *keep* outlives its owner."""
     context = current_attempt()
-    return {**context.labels, RUN: context.run_id, ATTEMPT: context.slug, **_owner(os.getpid())}
+    kept = {KEEP: "1"} if keep else {}
+    return {**context.labels, RUN: context.run_id, ATTEMPT: context.slug, **kept, **_owner(os.getpid())}
 
 
 def owner_is_dead(marks: Mapping[str, str]) -> bool:
@@ -102,11 +115,11 @@ def private_root() -> Path:
     return root
 
 
-def private_folder(name: str, run_id: str) -> Path:
-    """Make a fresh private folder; `sweep_folders` removes it when this process is dead."""
+def private_folder(name: str, run_id: str, *, keep: bool = False) -> Path:
+    """Make a fresh private folder; `sweep_folders` removes it when this process is dead, unless it is to *keep*."""
     folder = private_root() / f"{name}-{uuid.uuid4().hex[:8]}"
     folder.mkdir(mode=0o700)
-    (folder / _OWNER_FILE).write_text(json.dumps({**_owner(os.getpid()), RUN: run_id}))
+    (folder / _OWNER_FILE).write_text(json.dumps({**_owner(os.getpid()), RUN: run_id, **({KEEP: "1"} if keep else {})}))
     return folder
 
 
@@ -118,12 +131,17 @@ def _marks(folder: Path) -> dict[str, str]:
     return marks if isinstance(marks, dict) else {}
 
 
-def sweep_folders(run_id: str | None = None) -> list[str]:
-    """Remove folders whose owner is dead, or with *run_id* those of that run; return what was removed."""
+def is_left_over(marks: Mapping[str, str], *, kept: bool = False) -> bool:
+    """Whether the owner is dead and nobody asked to keep it (with *kept*: even then)."""
+    return owner_is_dead(marks) and (kept or KEEP not in marks)
+
+
+def sweep_folders(run_id: str | None = None, *, kept: bool = False) -> list[str]:
+    """Remove left-over folders, or with *run_id* those of that run; return what was removed."""
     removed = []
     for folder in sorted(private_root().iterdir()):
         marks = _marks(folder)
-        if marks and (marks.get(RUN) == run_id if run_id is not None else owner_is_dead(marks)):
+        if marks and (marks.get(RUN) == run_id if run_id is not None else is_left_over(marks, kept=kept)):
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(f"folder {folder.name}")
     return removed

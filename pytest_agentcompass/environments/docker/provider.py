@@ -50,6 +50,11 @@ class _Opening:
     retries: int = 0
 
     @property
+    def keep(self) -> bool:
+        """Whether the sandbox is to outlive the run."""
+        return self.plan.execution.keep_environment
+
+    @property
     def name(self) -> str:
         """A name that is this opening's alone: a retry and a resumed run get other ones."""
         return f"agentcompass-{self.attempt.slug}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -141,9 +146,16 @@ def _start(opening: _Opening, image: Image) -> dict[str, str]:
     def create() -> str:
         opening.opened.container = name = opening.name
         settings = container_settings(
-            client, spec, opening.params, image=image.id, name=name, labels=labels(), variables=variables,
-            policy=opening.policy, mounts=mounts,
-        )  # fmt: skip
+            client,
+            spec,
+            opening.params,
+            image=image.id,
+            name=name,
+            labels=labels(keep=opening.keep),
+            variables=variables,
+            policy=opening.policy,
+            mounts=mounts,
+        )
         return str(client.create_container(**settings)["Id"])
 
     def count() -> None:
@@ -182,7 +194,7 @@ def _mounts(opening: _Opening) -> list[tuple[Path, str, bool]]:
 
 def _private_copy(opening: _Opening, source: Path, name: str) -> Path:
     if not opening.opened.folders:
-        opening.opened.folders.append(private_folder(opening.attempt.slug, opening.attempt.run_id))
+        opening.opened.folders.append(private_folder(opening.attempt.slug, opening.attempt.run_id, keep=opening.keep))
     target = opening.opened.folders[0] / f"mount-{name}"
     try:
         if source.is_dir():
@@ -208,7 +220,7 @@ def _session(opening: _Opening, image: Image, hidden: dict[str, str]) -> DockerS
 
 def _open_project(opening: _Opening) -> Project:
     mounts = [(source, target, ro) for source, target, ro in _mounts(opening)]
-    folder = private_folder(opening.attempt.slug, opening.attempt.run_id)
+    folder = private_folder(opening.attempt.slug, opening.attempt.run_id, keep=opening.keep)
     opening.opened.folders.append(folder)
     project = open_project(
         opening.engine,
@@ -218,7 +230,7 @@ def _open_project(opening: _Opening) -> Project:
         opening.opened,
         name=opening.name,
         folder=folder,
-        labels=labels(),
+        labels=labels(keep=opening.keep),
         mounts=mounts,
     )
     opening.opened.container = project.container

@@ -13,19 +13,22 @@ from requests.exceptions import RequestException
 
 from .build import abort_builds
 from .engine import engine, engine_errors, is_gone
-from .owner import OWNER_PID, RUN, owner_is_dead, sweep_folders
+from .owner import OWNER_PID, RUN, is_left_over, sweep_folders
 
 __all__ = ["remove_labelled", "remove_run", "sweep"]
 
 _TRIES = 3
 
 
-def sweep(client: APIClient | None = None) -> list[str]:
-    """Remove containers, networks, volumes and folders whose owner is dead; return one line for each."""
+def sweep(client: APIClient | None = None, *, kept: bool = False) -> list[str]:
+    """Remove containers, networks, volumes and folders whose owner is dead; return one line for each.
+
+    What was opened with `keep_environment` stays unless *kept* says otherwise.
+    """
     client = client or engine().client
     with engine_errors("looking for left-over containers"):
-        lines = _remove(client, OWNER_PID, owner_is_dead)
-    return lines + sweep_folders()
+        lines = _remove(client, OWNER_PID, lambda marks: is_left_over(marks, kept=kept))
+    return lines + sweep_folders(kept=kept)
 
 
 def remove_run(run_id: str, *, client: APIClient | None = None, seconds: float = 5.0) -> list[str]:

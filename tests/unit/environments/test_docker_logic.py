@@ -23,7 +23,7 @@ from pytest_agentcompass.environments.docker.engine import with_retries
 from pytest_agentcompass.environments.docker.exec import finish, new_marker
 from pytest_agentcompass.environments.docker.images import Once
 from pytest_agentcompass.environments.docker.memory import parse_count
-from pytest_agentcompass.environments.docker.owner import labels, owner_is_dead, process_start
+from pytest_agentcompass.environments.docker.owner import is_left_over, labels, owner_is_dead, process_start
 from pytest_agentcompass.environments.docker.processes import Baseline, Process, leftovers, parse, tree
 from pytest_agentcompass.environments.docker.scripts import SNAPSHOT
 from pytest_agentcompass.environments.docker.settings import DockerParams, split_secrets
@@ -214,8 +214,9 @@ def test_memory_counters_of_both_cgroup_versions() -> None:
 # ---------------------------------------------------------------- images, owners, settings
 
 
-def test_once_makes_each_value_once_and_keeps_failures() -> None:
-    """A value or a failure is made once per key; a failure is raised anew each time."""
+@pytest.mark.parametrize("lasting", [True, False])
+def test_once_makes_each_value_once_and_keeps_lasting_failures(lasting: bool) -> None:
+    """A value or a lasting failure is made once per key; another failure is tried again."""
     calls: list[str] = []
 
     def good() -> str:
@@ -224,17 +225,17 @@ def test_once_makes_each_value_once_and_keeps_failures() -> None:
 
     def bad() -> str:
         calls.append("bad")
-        raise SandboxError("broken")
+        raise SandboxError("broken", lasting=lasting)
 
     once = Once()
     assert [once.get("a", good) for _ in range(3)] == ["value"] * 3
     for _ in range(3):
         with pytest.raises(SandboxError, match="broken"):
             once.get("b", bad)
-    assert calls == ["good", "bad"]
+    assert calls == ["good"] + ["bad"] * (1 if lasting else 3)
     once.clear()
     assert once.get("a", good) == "value"
-    assert calls == ["good", "bad", "good"]
+    assert calls[-1] == "good"
 
 
 def test_server_errors_are_tried_again() -> None:
@@ -267,6 +268,7 @@ def test_owner_is_dead_only_when_sure(tmp_path: Path) -> None:
     set_current_attempt(AttemptContext("r", "main", "t", 1, tmp_path, labels={"extra": "1"}))
     try:
         mine = labels()
+        labels_of_kept = {"agentcompass.keep": labels(keep=True)["agentcompass.keep"]}
     finally:
         set_current_attempt(None)
     assert mine["extra"] == "1"
@@ -278,6 +280,10 @@ def test_owner_is_dead_only_when_sure(tmp_path: Path) -> None:
     assert owner_is_dead({**mine, "agentcompass.boot_id": "an earlier boot"})
     assert not owner_is_dead({**mine, "agentcompass.host": "elsewhere", "agentcompass.boot_id": "x"})
     assert not owner_is_dead({})
+    dead = {**mine, "agentcompass.owner_start": "1"}
+    assert is_left_over(dead)
+    assert not is_left_over({**dead, **labels_of_kept})
+    assert is_left_over({**dead, **labels_of_kept}, kept=True)
 
 
 def test_secrets_are_split_off() -> None:
