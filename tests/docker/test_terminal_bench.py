@@ -19,10 +19,11 @@ from pytest_agentcompass.contracts.task import TaskSpec
 from pytest_agentcompass.errors import AgentFailure, EvaluationError
 from pytest_agentcompass.planning.planner import Planner
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("base_image")]
 
 TASKS = Path(__file__).parents[2].parent / "shared" / "tasks"
-BASE = "agentcompass-base:bookworm"
+BASE = "pytest-agentcompass-test:bookworm"
+CONFORMANCE_BASE = "agentcompass-base:bookworm"
 REGISTRY = Registry()
 
 
@@ -38,28 +39,6 @@ class Done:
     def codes(self) -> list[str]:
         """The codes of the notes."""
         return [issue.code for issue in self.result.issues]
-
-
-def has_image() -> bool:
-    """Whether the base image of the tests is there."""
-    import docker
-
-    try:
-        client = docker.from_env()
-        try:
-            client.images.get(BASE)
-        finally:
-            client.close()
-    except docker.errors.DockerException:
-        return False
-    return True
-
-
-@pytest.fixture(scope="module", autouse=True)
-def base_image() -> None:
-    """Skip where the base image is not there."""
-    if not has_image():
-        pytest.skip(f"the image {BASE} is not there")
 
 
 def load(folder: Path, harness: str, **params: Any) -> tuple[RunRequest, TaskSpec]:
@@ -191,8 +170,10 @@ def conformance() -> list[Any]:
 
 @pytest.mark.skipif(not TASKS.is_dir(), reason="the folder ../shared/tasks is not there")
 @pytest.mark.parametrize(("form", "name", "harness"), conformance())
-def test_conformance(form: str, name: str, harness: str, tmp_path: Path) -> None:
+def test_conformance(form: str, name: str, harness: str, tmp_path: Path, docker_client: Any) -> None:
     """Every conformance task ends as its expected file says, with the same tests and rewards."""
+    if not docker_client.images(name=CONFORMANCE_BASE):
+        pytest.skip(f"the image {CONFORMANCE_BASE} is not there")
     expected = yaml.safe_load((TASKS / "expected" / form / f"{name}.yaml").read_text())
     wanted = expected[harness]
     request, task = load(TASKS / form / name, harness)

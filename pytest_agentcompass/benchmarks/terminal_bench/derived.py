@@ -40,7 +40,7 @@ def derived_hints(compose: ComposeFile, main: str, timeout: float, content: str)
     for name, service in compose.services.items():
         _derive(compose, name, service, content, main=name == main)
     text = json.dumps(_escaped(compose.data, ""), indent=1, sort_keys=True)
-    path = _store(text)
+    path = _store(text, str(compose.path.parent.resolve()))
     return {"compose": {"file": str(path), "service": main, "build_timeout_seconds": timeout}}
 
 
@@ -86,15 +86,22 @@ def _escaped(node: Any, key: str) -> Any:
     return [_escaped(item, "") for item in node] if isinstance(node, list) else node
 
 
-def _store(text: str) -> Path:
-    """Keep a derived file under its content's hash in the user's cache folder."""
+def _store(text: str, root: str) -> Path:
+    """Keep a derived file in the user's cache folder, and return its path.
+
+    Its name does not depend on where the task lies (*root*), its folder does.
+    """
     import platformdirs
 
-    folder = Path(platformdirs.user_cache_dir("pytest-agentcompass", appauthor=False)) / "compose"
-    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.yaml"
+    folder = Path(platformdirs.user_cache_dir("pytest-agentcompass", appauthor=False)) / "compose" / _hash(root)
+    path = folder / f"{_hash(text.replace(json.dumps(root)[1:-1], ''))}.yaml"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     return path
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -151,4 +151,6 @@ def _environment(
     hints = service_hints(compose, "client", {}, build_timeout=600.0, content=content)
     metadata["log_dirs"], metadata["uploads"] = sorted(set(compose.log_dirs)), compose.uploads
     warnings += compose.notes
+    if "compose" in hints:
+        metadata["compose_dir"] = str(Path(hints["compose"]["file"]).parent)
     return hints

@@ -47,6 +47,8 @@ def environment_hints(
         hints = service_hints(compose, "main", base, build_timeout=timeout, content=content)
         metadata["log_dirs"], metadata["uploads"] = compose.log_dirs, compose.uploads
         warnings += compose.notes
+        if "compose" in hints:
+            metadata["compose_dir"] = str(Path(hints["compose"]["file"]).parent)
     elif "build" in base:
         hints = {"build": {"context": str(source), "dockerfile": "Dockerfile", "timeout_seconds": timeout}}
     elif base:

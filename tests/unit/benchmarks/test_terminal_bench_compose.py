@@ -186,8 +186,12 @@ def test_derived_file(tmp_path: Path) -> None:
 
 
 def test_derived_file_is_content_addressed(tmp_path: Path) -> None:
-    """The same compose file gives the same derived file."""
-    assert hints(tmp_path, TWO)["compose"]["file"] == hints(tmp_path, TWO)["compose"]["file"]
+    """The same compose file gives the same derived file; elsewhere it has the same name in another folder."""
+    first, again = (Path(hints(tmp_path, TWO)["compose"]["file"]) for _ in range(2))
+    (tmp_path / "moved").mkdir()
+    moved = Path(hints(tmp_path / "moved", TWO)["compose"]["file"])
+    assert first == again
+    assert (moved.name, moved.parent == first.parent) == (first.name, False)
 
 
 def test_implied_main(tmp_path: Path) -> None:
