@@ -114,7 +114,7 @@ class Lab:
             problems.append(f"{len(records)} records of {self.options.attempts}")
         if self._figures(name) != wanted:
             problems.append("the summary differs from that of an undisturbed run")
-        return problems + self._left()
+        return problems + self._left(name)
 
     def _strike(self, run: subprocess.Popen[bytes], moment: float) -> None:
         try:
@@ -169,7 +169,7 @@ class Lab:
         outcomes = {task["task_id"]: [item["outcome"] for item in task["attempts"]] for task in request["tasks"]}
         return {"headline": request["report"]["headline"], "attempts": counts, "outcomes": outcomes}
 
-    def _left(self) -> list[str]:
+    def _left(self, name: str) -> list[str]:
         problems = []
         folders = list(
             (Path(tempfile.gettempdir()) / f"agentcompass-{os.getuid()}" / "host_process").glob("t[0-9][0-9]-*")
@@ -180,7 +180,7 @@ class Lab:
             problems.append(f"{len(agents)} agents still run")
         if self.options.environment == "docker":
             for what in (["ps", "-aq"], ["network", "ls", "-q"], ["volume", "ls", "-q"]):
-                command = ["docker", *what, "--filter", "label=agentcompass.run"]
+                command = ["docker", *what, "--filter", f"label=agentcompass.run={name}"]
                 found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
                 if found:
                     problems.append(f"{len(found)} left of docker {what[0]}")
