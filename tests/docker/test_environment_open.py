@@ -231,10 +231,11 @@ def test_build(
     assert run(sandbox.exec("id -u; pwd; cat /who; ls /in | wc -l; cat secret*", shell=True)).stdout == (
         f"1000\n/in\nme {unique}\n3\nk"
     )
-    made = docker_client.inspect_image(sandbox.info["image"])["Created"]
+    made = docker_client.inspect_image(sandbox.info["image"])["Created"]  # type: ignore[no-untyped-call]
     again = sandboxes.open(EnvironmentSpec(build=spec))
     assert again.info["image_id"] == sandbox.info["image_id"]
-    assert docker_client.inspect_image(again.info["image"])["Created"] == made
+    same = docker_client.inspect_image(again.info["image"])  # type: ignore[no-untyped-call]
+    assert same["Created"] == made
 
 
 def test_tag_follows_content(base_image: str, tmp_path: Path, docker_client: docker.APIClient) -> None:

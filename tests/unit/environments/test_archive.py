@@ -8,6 +8,7 @@ import stat
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
