@@ -42,7 +42,8 @@ class Admission:
     def start_clock(self) -> None:
         """Say that the preflight is over; the first process that says so counts."""
         now = self._clock()
-        self._start.update(lambda old: old or {"start": now})
+        if not self._start.read():
+            self._start.update(lambda old: old or {"start": now})
 
     def seconds(self) -> float:
         """Return the seconds since the preflight ended."""

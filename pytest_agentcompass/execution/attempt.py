@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "AttemptStopped"]
 
 _CLAIM_POLL = 0.2
+_WAITED = 0.05  # seconds; a shorter wait for permits is none
 _RUN_SLACK = 1.0  # seconds that a harness has to notice its own limit before it is cancelled
 _EVALUATION_SLACK = 30.0  # likewise for a verifier, whose command has the limit itself
 
@@ -77,7 +78,7 @@ class Attempt:
         self._before_evaluation: AttemptRecord | None = None
         self.retry_wait: float | None = None
         self._draft: AttemptRecord | None = None
-        self._released = False
+        self.released = False
         self._claim_held: Claim | None = None
         self.has_slot = False  # the engine gave it one of this process's slots
         self.abandoned = False  # the run takes no new work: no record, a resume makes the attempt
@@ -85,7 +86,7 @@ class Attempt:
         self._permits: Permits | None = None
         self._cut = DeadlineCut()
         self.started_at = _now()
-        self._session_open = False
+        self.harness_is_open = False
         self._own_environment = True
         self.attempt_context = AttemptContext(
             run_id=run.run_id,
@@ -155,7 +156,9 @@ class Attempt:
                 self.context.environment, self.request.model, self._waits, has_slot=self.has_slot
             )
             await self._may_start()
-        self.result.telemetry["limit_wait_seconds"] = self.durations.pop("limit_wait")  # not the attempt's own time
+        waited = self.durations.pop("limit_wait")  # not the attempt's own time
+        if waited >= _WAITED:
+            self.result.telemetry["limit_wait_seconds"] = waited
 
     def _waits(self, what: str) -> None:
         self._emit("phase_changed", phase="limit_wait", limit=what)
@@ -170,7 +173,7 @@ class Attempt:
                 return None
             self.environment = await call(self.context.environment.open, self.request, self.plan)
             self.environment_info = self.environment.info
-            self.environment.phase_env = dict(self.plan.environment.run_env_variables)
+            self._use_variables("run")
         return self.environment
 
     def use_environment(self, environment: EnvironmentSession | None) -> None:
@@ -198,8 +201,18 @@ class Attempt:
                 self.session = await call(
                     self.context.harness.start_session, self.environment, self.request, self.plan.harness_plan
                 )
-                self._session_open = True
+                self.harness_is_open = True
         return self.session
+
+    async def prepare_and_start(self) -> Any:
+        """Make the task ready and start the agent's session."""
+        await self.prepare()
+        return await self.start_harness()
+
+    async def run_and_evaluate(self) -> RunResult:
+        """Let the agent work and grade what it left."""
+        await self.run()
+        return await self.evaluate()
 
     async def run(self) -> RunResult:
         """Let the agent work (all steps), close its session and take out what is to be kept."""
@@ -239,8 +252,8 @@ class Attempt:
 
     async def release(self) -> None:
         """Close what is open, inside out; failures are warnings on the record."""
-        if not self._released:
-            self._released = True
+        if not self.released:
+            self.released = True
             try:
                 await asyncio.shield(self._release())
             finally:
@@ -261,8 +274,7 @@ class Attempt:
                 await attempt.make_plan()
                 if not attempt.restored:
                     await attempt.open()
-                    await attempt.prepare()
-                    await attempt.start_harness()
+                    await attempt.prepare_and_start()
                     await attempt.run()
                 await attempt.evaluate()
             except AttemptStopped:
@@ -380,7 +392,7 @@ class Attempt:
         """Return what the run's deadline did: keep the attempt from starting, or cancel it."""
         over = self.run_context.admission.deadline_over()
         started = phase not in ("plan", "limit_wait")
-        return InfrastructureError(f"cancelled: {over.message}", FailureMode.CANCELLED.value) if started else over
+        return InfrastructureError(over.message, FailureMode.CANCELLED.value) if started else over
 
     def _emit(self, kind: str, **payload: Any) -> None:
         self.run_context.events.emit(
@@ -467,6 +479,7 @@ class Attempt:
             return False
         with self._phase("evaluate"):
             await self._switch("evaluation")
+            self._use_variables("evaluation")
             following = await call(
                 benchmark.next_step, self.task, self.prepared, self.result, self.request, self.plan, self.environment
             )
@@ -475,13 +488,19 @@ class Attempt:
             self.prepared = following
             self._announce_network()
         await self._switch("run")
+        self._use_variables("run")
         return True
+
+    def _use_variables(self, phase: str) -> None:
+        """Let commands of the sandbox see the environment variables of *phase*."""
+        if self.environment is not None and self.plan is not None:
+            self.environment.phase_env = dict(getattr(self.plan.environment, f"{phase}_env_variables"))
 
     async def close_harness(self) -> None:
         """Close the agent's session, once."""
-        if not self._session_open:
+        if not self.harness_is_open:
             return
-        self._session_open = False
+        self.harness_is_open = False
         try:
             with self._phase("close_harness"):
                 assert self.context.harness is not None
@@ -501,7 +520,7 @@ class Attempt:
         assert self.plan is not None
         if environment is not None:
             await self._switch("evaluation")
-            environment.phase_env = dict(self.plan.environment.evaluation_env_variables)
+            self._use_variables("evaluation")
         limit = self.plan.evaluation_timeout_seconds
         try:
             result = await guarded(

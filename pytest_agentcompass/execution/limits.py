@@ -172,8 +172,7 @@ class Limits:
 
     def forget_run(self) -> None:
         """Remove the folder of the run's own permits: the run is over."""
-        base = self._given or private_dir()
-        folder = base / "permits" / safe_name(f"run {self._run_key}")
+        folder = (self._given or private_dir()) / "permits" / safe_name(f"run {self._run_key}")
         for path in sorted(folder.glob("*")) if folder.is_dir() else []:
             path.unlink(missing_ok=True)
         if folder.is_dir():

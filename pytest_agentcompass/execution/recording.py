@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..contracts.outcome import FailureMode, Fault, Status
 from ..contracts.record import AttemptRecord
 from ..redaction import plain
-from ..results.fingerprints import run_fingerprint, task_fingerprint
+from ..results.fingerprints import both_fingerprints
 
 if TYPE_CHECKING:
     from .attempt import Attempt
@@ -88,7 +88,4 @@ def _fingerprint(attempt: Attempt) -> dict[str, Any]:
     if attempt.plan is None:
         return {}
     version = attempt.context.harness.version if attempt.context.harness else ""
-    return {
-        "task": task_fingerprint(attempt.task, attempt.plan),
-        "run": run_fingerprint(attempt.task, attempt.plan, attempt.request, version),
-    }
+    return both_fingerprints(attempt.task, attempt.plan, attempt.request, version)

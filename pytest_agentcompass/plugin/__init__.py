@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from .options import add_options, is_active, option, split_paths
+from .options import SELECTED, add_options, is_active, option, split_paths
 
 __all__: list[str] = []
 
@@ -31,12 +31,26 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Give pytest the paths among our words (also in xdist workers); `show-config` ends here."""
     if is_active(config):
-        split_paths(config)
+        if SELECTED not in config.stash:
+            split_paths(config)
         if option(config, "show_config"):
             from .show import show
 
             return show(config)
     return None
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Choose the number of workers of `-n auto` by `concurrency`."""
+    if not is_active(config):
+        return None
+    if SELECTED not in config.stash:
+        split_paths(config)
+    from .control import asked_concurrency
+    from .scheduling import auto_workers
+
+    return auto_workers(asked_concurrency(config))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..config.options import RuntimeOptions, strictest
+from ..errors import AgentCompassError
 from .state import ATTEMPT, case_of
 
 if TYPE_CHECKING:
     from ..contracts.record import AttemptRecord
     from .session import AgentCompassRun
 
-__all__ = ["RunControl", "run_options", "shared_concurrency"]
+__all__ = ["RunControl", "asked_concurrency", "run_options", "shared_concurrency"]
 
 _CUT = ("budget_spent", "deadline")
 
@@ -22,6 +23,22 @@ def run_options(run: AgentCompassRun) -> RuntimeOptions:
     """Return the options of the run: those of its suites, the strictest of each where there are several."""
     suites = [run.resolved.read_suite(path).options for path in run.suites]
     return strictest(suites) if suites else run.resolved.options
+
+
+def asked_concurrency(config: pytest.Config) -> int | None:
+    """Return the `concurrency` of words, files and the suites that are named, before anything is collected."""
+    from .session import resolve
+
+    resolved, _ = resolve(config)
+    wanted = [resolved.options.task_concurrency]
+    for word in config.args:
+        path = config.invocation_params.dir / word.partition("::")[0]
+        if path.name.endswith(".agentcompass.yaml") and path.is_file():
+            try:
+                wanted.append(resolved.read_suite(path).options.task_concurrency)
+            except AgentCompassError:
+                pass  # its own collection error says what is wrong
+    return max((value for value in wanted if value), default=None)
 
 
 def shared_concurrency(run: AgentCompassRun, options: RuntimeOptions) -> int | None:
@@ -44,14 +61,19 @@ class RunControl:
         if self.run.context is not None:
             options = run_options(self.run)
             self.run.context.use_options(options, shared_concurrency(self.run, options))
-            self.run.context.admission.start_clock()
+            if not self.run.is_worker:
+                self.run.context.admission.start_clock()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Start no attempt of a run that was stopped; it stays pending."""
         context = self.run.context
+        if context is None:
+            return None
+        if self.run.is_worker:  # all workers have collected: the first item of any of them starts the clock
+            context.admission.start_clock()
         attempt = item.stash.get(ATTEMPT, None)
-        if context is None or case_of(item) is None or (attempt is not None and attempt.record is not None):
+        if case_of(item) is None or (attempt is not None and attempt.record is not None):
             return None
         reason = context.admission.breaker.reason
         if not reason:
@@ -60,8 +82,8 @@ class RunControl:
         return True
 
     def pytest_unconfigure(self) -> None:
-        """Remove what the run's limits left outside of its directory."""
-        if self.run.context is not None and not self.run.is_worker:
+        """Remove what the limits of a run with workers left outside of its directory."""
+        if self.run.context is not None and self.run.config.pluginmanager.hasplugin("dsession"):
             self.run.context.limits.forget_run()
 
     @pytest.hookimpl(trylast=True)

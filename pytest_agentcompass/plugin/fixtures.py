@@ -67,11 +67,11 @@ def harness_session(request: pytest.FixtureRequest, environment_session: Environ
     """The agent's session in the prepared sandbox."""
     attempt, portal = attempt_of(request), run_of(request.config).portal
     attempt.use_environment(environment_session)
-    portal.call(attempt.prepare)
     try:
-        yield portal.call(attempt.start_harness)
+        yield portal.call(attempt.prepare_and_start)
     finally:
-        portal.call(attempt.close_harness)
+        if attempt.harness_is_open:
+            portal.call(attempt.close_harness)
 
 
 @pytest.fixture

@@ -36,6 +36,10 @@ class AttemptHandle:
             self._portal.call(self.attempt.make_plan)
         return self._portal.call(self.attempt.evaluate)
 
+    def run_and_evaluate(self) -> RunResult:
+        """Let the agent work, grade what it left, and return the result."""
+        return self._portal.call(self.attempt.run_and_evaluate)
+
     @property
     def record(self) -> AttemptRecord:
         """The attempt's record (stored now, if it was not yet)."""

@@ -35,6 +35,7 @@ OURS = frozenset(
         "event_loop_policy",  # pytest-asyncio puts it on every item
     }
 )
+_LATE = OURS - {"agentcompass_request", "agentcompass_task", "event_loop_policy", "request"}
 _POLL = 0.2  # seconds between looks at signals and stop requests
 
 
@@ -45,13 +46,24 @@ class Sentinel(pytest.Item):
         """Never run."""
 
 
+def _may_not_run(item: AttemptItem) -> bool:
+    """Whether a mark may keep the item from running: pytest decides that right before it would run."""
+    marks = [mark for mark in item.iter_markers() if mark.name in ("skip", "skipif", "xfail")]
+    return any(mark.name != "xfail" or mark.kwargs.get("run") is False for mark in marks)
+
+
 def _obstacle(item: AttemptItem, harmless: frozenset[str] | set[str]) -> str:
     """Return what of the user's must run before the attempt, or an empty text."""
     definitions = item._fixtureinfo.name2fixturedefs
     for name in sorted(OURS & set(definitions)):
         module = getattr(definitions[name][-1].func, "__module__", "")
         if module != __name__.rpartition(".")[0] + ".fixtures" and name not in ("request", "event_loop_policy"):
-            return f"fixture {name!r} is overridden"
+            return f"the fixture {name!r} is overridden"
+    if _may_not_run(item):
+        return "a mark skips some"
+    for name in sorted(set(item.fixturenames) & harmless - OURS):
+        if name in definitions and (used := set(definitions[name][-1].argnames) & _LATE):
+            return f"the fixture {name!r} uses {sorted(used)[0]!r}"
     extra = sorted(set(item.fixturenames) - harmless)
     return f"the fixture {extra[0]!r} is used" if extra else ""
 

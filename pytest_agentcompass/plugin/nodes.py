@@ -193,11 +193,11 @@ class AttemptItem(pytest.Function):
 
     def runtest(self) -> None:
         """Run and grade the attempt; not through `pytest_pyfunc_call`, which `-p no:python` takes away."""
-        if self.fixturenames:
+        if "agentcompass_attempt" in self.funcargs:
             handle: Any = self.funcargs["agentcompass_attempt"]
-            handle.run()
+            handle.run_and_evaluate()
         else:  # settled: there is a record already, or what the agent left is there to be graded
             handle = AttemptHandle(self.stash[ATTEMPT], self.request_node.run.portal)
-        if handle.attempt.record is None:
-            handle.evaluate()
+            if handle.attempt.record is None:
+                handle.evaluate()
         handle.require_passed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,6 +110,13 @@ def _is_setting(word: str) -> bool:
     return "::" not in word.partition("=")[0] and _ID.fullmatch(word) is None and _SETTING.match(word) is not None
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long for a name, or with a NUL: no file, so a setting
+        return False
+
+
 def split_paths(config: pytest.Config) -> None:
     """Sort all words: settings and our node ids out of pytest's arguments, paths into them.
 
@@ -120,7 +128,7 @@ def split_paths(config: pytest.Config) -> None:
     if option(config, "resume") and all(_is_setting(word) and not word.startswith("benchmark") for word in everything):
         keys = {word.partition("=")[0] for word in everything}
         everything += [word for word in _stored_command(config) if word.partition("=")[0] not in keys]
-    settings = [word for word in everything if _is_setting(word) and not (config.invocation_params.dir / word).exists()]
+    settings = [word for word in everything if _is_setting(word) and not _exists(config.invocation_params.dir / word)]
     rest = [word for word in everything if word not in settings]
     config.option.agentcompass = settings
     config.stash[SELECTED] = [match[1] for word in rest if (match := _ID.fullmatch(word))]

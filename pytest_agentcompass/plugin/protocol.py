@@ -8,15 +8,14 @@ from typing import Any, Literal
 import pytest
 from _pytest.runner import call_and_report  # the phase runner that pytest-rerunfailures uses as well
 
-from ..contracts.outcome import Status
+from ..contracts.outcome import FailureMode, Status
 from ..contracts.record import AttemptRecord
-from ..errors import AttemptSkipped
+from ..errors import AgentCompassError, AttemptSkipped, SetupError
 from ..execution.attempt import Attempt, AttemptStopped
 from ..execution.engine import skip
 from ..execution.reuse import take_over
 from ..redaction import clean_text, plain
 from ..reports.attempt_text import failure_text, reason
-from .handle import AttemptNotPassed
 from .nodes import AttemptItem
 from .state import ATTEMPT, case_of, run_of
 
@@ -58,8 +57,9 @@ def _settled(item: AttemptItem) -> bool:
 
 def _tries(item: AttemptItem, nextitem: pytest.Item | None) -> None:
     while True:
-        if _settled(item):
-            item.fixturenames = []
+        if _settled(item):  # what is left is harmless: it need not run before the attempt
+            harmless = item.config.getini("agentcompass_harmless_fixtures")
+            item.fixturenames = [name for name in item.fixturenames if name in harmless]
         reports = _phases(item)
         attempt = item.stash.get(ATTEMPT, None)
         again = _clone(item) if attempt is not None and attempt.retry_wait is not None else None
@@ -104,7 +104,7 @@ def _interrupted(item: pytest.Item, interrupt: BaseException) -> None:
 def _after(item: pytest.Item) -> None:
     """Release what no fixture released (a sandbox of the evaluation, an overridden fixture's leftovers)."""
     attempt = item.stash.get(ATTEMPT, None)
-    if attempt is not None:
+    if attempt is not None and not attempt.released:
         run_of(item.config).portal.call(attempt.release)
 
 
@@ -126,6 +126,9 @@ def pytest_runtest_makereport(
     report = yield
     if case_of(item) is not None:
         attempt = item.stash.get(ATTEMPT, None)
+        if attempt is None and call.excinfo is not None and run_of(item.config).context is not None:
+            # a mark or a fixture of the user's own ended it before our first fixture: that is a record too
+            attempt = item.stash[ATTEMPT] = run_of(item.config).make_attempt(item)
         if attempt is not None and attempt.abandoned:
             _shape_abandoned(report, call)
         elif attempt is not None and call.when != "teardown":
@@ -148,24 +151,52 @@ def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call:
     error = call.excinfo.value if call.excinfo else None
     if error is None and call.when == "setup":
         return
-    if error is not None and not isinstance(error, AttemptStopped | AttemptNotPassed) and attempt.record is None:
-        if isinstance(error, pytest.skip.Exception):
-            attempt.stop(AttemptSkipped(str(error), "strategy_satisfied"))
-        else:
-            attempt.stop(error)
+    foreign = error is not None and not isinstance(error, AgentCompassError) and attempt.record is None
+    if foreign:
+        _stop_for(attempt, error, call.when)
     record = attempt.conclude()
     _properties(attempt, record, report)
     outcome = record.outcome
+    if _expected(report, call, outcome):
+        return
+    vars(report).pop("wasxfail", None)
+    if foreign and isinstance(error, pytest.skip.Exception):
+        return
+    path = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
+    if foreign and call.when == "setup":
+        report.longrepr = f"{_crash(report)}\n{report.longrepr}\nrecord: {path}"
+        return
     report.outcome = {"passed": "passed", "skipped": "skipped"}.get(outcome, "failed")  # type: ignore[assignment]
     if outcome == "passed":
         report.longrepr = None
     elif outcome == "skipped":
         report.longrepr = (str(item.path), 1, f"Skipped: {reason(record)}")
     else:
-        path = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
         report.longrepr = failure_text(record, str(path))
         if outcome == "error":
             report.when = "setup"  # an infrastructure error is an error in every report, not a failure
+
+
+def _stop_for(attempt: Attempt, error: BaseException | None, when: str) -> None:
+    """Take an exception that is none of ours as the attempt's end: a skip, a fixture's fault, something in the body."""
+    assert error is not None
+    if isinstance(error, pytest.skip.Exception):
+        attempt.stop(AttemptSkipped(str(error), FailureMode.SKIP_REQUESTED.value), "plan")
+    elif when == "setup":
+        attempt.stop(SetupError(f"a fixture or a hook failed: {type(error).__name__}: {error}"))
+    else:
+        attempt.stop(error)
+
+
+def _expected(report: pytest.TestReport, call: pytest.CallInfo[Any], outcome: str) -> bool:
+    """Whether pytest's reading of an xfail mark stands: it is about the agent's failures, never about missing data."""
+    if hasattr(report, "wasxfail"):
+        return outcome in ("passed", "failed")
+    return report.failed and call.excinfo is None and outcome == "passed"  # strict, and it passed
+
+
+def _crash(report: pytest.TestReport) -> str:
+    return str(getattr(getattr(report.longrepr, "reprcrash", None), "message", "")).partition("\n")[0]
 
 
 def _shape_own(attempt: Attempt, report: pytest.TestReport, call: pytest.CallInfo[Any]) -> None:
@@ -174,15 +205,13 @@ def _shape_own(attempt: Attempt, report: pytest.TestReport, call: pytest.CallInf
         return
     error = call.excinfo.value if call.excinfo else None
     if attempt.record is None:
-        if isinstance(error, pytest.skip.Exception):
-            attempt.stop(AttemptSkipped(str(error), "strategy_satisfied"))
-        elif call.when == "setup" and error is not None and not isinstance(error, AttemptStopped):
-            attempt.stop(error)
+        foreign = error is not None and not isinstance(error, AttemptStopped)
+        if foreign and (call.when == "setup" or isinstance(error, pytest.skip.Exception)):
+            _stop_for(attempt, error, call.when)
         elif not attempt.evaluated and attempt.status is None:
             contract = attempt.context.benchmark.metric_contract
-            attempt.result.metrics = {contract.primary: report.passed}
+            attempt.result.metrics = {contract.primary: error is None}
             attempt.evaluated = True
-        record = attempt.finish()
     record = attempt.finish()
     _properties(attempt, record, report)
     if isinstance(error, AttemptStopped):

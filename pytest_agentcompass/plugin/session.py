@@ -81,7 +81,19 @@ def _check_pasted(config: pytest.Config, resolved: RunConfig) -> None:
 
 def activate(config: pytest.Config) -> None:
     """Register the parts of the plugin that an active run needs."""
-    from . import collection, control, fixtures, gates, loop, protocol, reporting, selection, signals, workers
+    from . import (
+        collection,
+        control,
+        fixtures,
+        gates,
+        loop,
+        protocol,
+        reporting,
+        scheduling,
+        selection,
+        signals,
+        workers,
+    )
 
     secrets_from_environment()
     config.option.continue_on_collection_errors = True
@@ -101,6 +113,7 @@ def activate(config: pytest.Config) -> None:
         manager.register(run.gates, "agentcompass-gates")
     if manager.hasplugin("xdist"):
         manager.register(workers.WorkerHooks(run), "agentcompass-workers")
+        manager.register(scheduling.Scheduling(run), "agentcompass-scheduling")
 
 
 class AgentCompassRun:

@@ -25,7 +25,7 @@ from ..contracts.task import TaskSpec
 from ..redaction import clean_text
 from .files import json_row
 
-__all__ = ["differences", "fingerprint_parts", "request_parts", "run_fingerprint", "task_fingerprint"]
+__all__ = ["both_fingerprints", "differences", "fingerprint_parts", "request_parts", "run_fingerprint", "task_fingerprint"]
 
 _SHOWN = 160  # characters of a value that a table of differences shows
 _ABSENT = "(not set)"
@@ -63,6 +63,14 @@ def run_fingerprint(task: TaskSpec, plan: ExecutionPlan, request: RunRequest, ha
     What resume and reuse demand to be equal.
     """
     return _digest({**_task_parts(task, plan), **_run_parts(plan, request, harness_version)})
+
+
+def both_fingerprints(
+    task: TaskSpec, plan: ExecutionPlan, request: RunRequest, harness_version: str = ""
+) -> dict[str, str]:
+    """Return the `task` and the `run` fingerprint, as records hold them."""
+    parts = _task_parts(task, plan)
+    return {"task": _digest(parts), "run": _digest({**parts, **_run_parts(plan, request, harness_version)})}
 
 
 def fingerprint_parts(
