@@ -20,7 +20,7 @@ __all__ = ["Metric", "NoRegression", "Rule", "Threshold", "Versus", "parse_rule"
 
 _TOKEN = re.compile(
     r"""\s*(?:
-    (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)(?P<unit>%|[A-Za-z_]+)?
+    (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)(?P<unit>\s*%|[A-Za-z_]+)?
     |(?P<name>[A-Za-z_][\w.]*(?:\s*[@^]\s*\w*)?)
     |(?P<text>"[^"]*"|'[^']*')
     |(?P<compare>[<>=!]+)
@@ -108,7 +108,7 @@ class _Parser:
             self._fail(start, f"{self.text[start]!r} means nothing in a gate")
         self.place = hit.end()
         kind = next(name for name in ("number", "name", "text", "compare", "sign") if hit[name] is not None)
-        return _Token(kind, hit[kind], hit.start(kind), hit["unit"] or "")
+        return _Token(kind, hit[kind], hit.start(kind), (hit["unit"] or "").strip())
 
     def _next(self) -> _Token:
         token, self.token = self.token, self._read()
