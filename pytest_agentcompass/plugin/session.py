@@ -17,7 +17,7 @@ from ..components.registry import Registry
 from ..config.resolve import RunConfig, default_user_config, resolve_run
 from ..config.words import split_words
 from ..contracts.task import TaskProblem, TaskSpec
-from ..errors import AgentCompassError, ConfigError, nearest
+from ..errors import AgentCompassError, ConfigError, TaskLoadError, nearest
 from ..execution.attempt import Attempt
 from ..execution.portal import Portal
 from ..execution.reuse import check_request
@@ -263,7 +263,10 @@ class AgentCompassRun:
         tasks, problems, defined = self.portal.call(load_tasks, request, self.registry)
         self.config.hook.pytest_agentcompass_select_tasks(request=request, tasks=tasks)
         if self.context is not None:
-            self.notes.extend(self.registry.make("environment", request.environment.id).sweep())
+            environment = self.registry.make("environment", request.environment.id)
+            if tasks and (reason := self.portal.call(environment.preflight, request)):
+                raise TaskLoadError(reason)
+            self.notes.extend(environment.sweep())
         # limit and sample_ids in a file define the suite; on the command line they take part of it
         cut = any(self.resolved.words.has(f"benchmark.{key}") for key in ("limit", "sample_ids"))
         return tasks, problems, {"defined_tasks": defined if cut else len(tasks)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -30,6 +31,7 @@ _START_SECONDS = 900.0
 _SERVICE, _PROJECT = "com.docker.compose.service", "com.docker.compose.project"
 # What compose needs of the host; everything else that a file names must be given as a variable.
 _HOST_VARIABLES = ("PATH", "HOME", "TMPDIR", "LANG", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR")
+_PROGRESS = re.compile(r"\s*(?:Network|Volume|Container|Image) \S+\s+\w+\s*")
 _BUILD_KEYS = frozenset(
     {"context", "dockerfile", "target", "args", "dockerfile_inline", "network", "labels", "tags", "pull"}
 )
@@ -99,8 +101,14 @@ def _run(words: list[str], *, folder: Path, env: dict[str, str], seconds: float,
     except subprocess.TimeoutExpired as error:
         raise SandboxError(f"{doing}: compose was not done after {seconds:g} s") from error
     if found.returncode != 0:
-        raise SandboxError(f"{doing}: {found.stderr.decode('utf-8', 'replace').strip()[-2000:]}")
+        raise SandboxError(f"{doing}: {_without_progress(found.stderr.decode('utf-8', 'replace'))[-2000:]}")
     return found.stdout.decode("utf-8", "replace")
+
+
+def _without_progress(text: str) -> str:
+    """Return what compose said without the lines that only tell what it is doing."""
+    kept = [line for line in text.splitlines() if not _PROGRESS.fullmatch(line)]
+    return "\n".join(kept).strip() or text.strip()
 
 
 def _resolve(engine: Engine, spec: ComposeSpec, name: str) -> dict[str, Any]:
@@ -156,15 +164,26 @@ def open_project(
     file = folder / "compose.json"
     file.write_text(json.dumps(made.data))
     opened.project = f"{_PROJECT}={name}"
-    _run(
-        ["--project-name", name, "--project-directory", str(root), "--file", str(file), "up", "--detach", "--no-build"],
-        folder=root,
-        env=_environment(engine, {}),
-        seconds=_START_SECONDS,
-        doing=f"starting the services of {compose.file}",
-    )
+    _start(engine, compose, name, file)
     container = _wait_healthy(engine, name, compose)
     return _project(engine, container, made, compose.service, hidden)
+
+
+def _start(engine: Engine, compose: ComposeSpec, name: str, file: Path) -> None:
+    """Start the services; where compose gives up over one of them, SandboxError says what that one said."""
+    root = Path(compose.file).absolute().parent
+    try:
+        _run(
+            ["--project-name", name, "--project-directory", str(root), "--file", str(file), "up", "-d", "--no-build"],
+            folder=root,
+            env=_environment(engine, {}),
+            seconds=_START_SECONDS,
+            doing=f"starting the services of {compose.file}",
+        )
+    except SandboxError:
+        for service, item in _states(engine, name, compose).items():
+            _check(engine, service, item, compose)
+        raise
 
 
 class _Copies:
@@ -219,20 +238,23 @@ def _build_spec(key: str, build: dict[str, Any], compose: ComposeSpec) -> BuildS
 def _wait_healthy(engine: Engine, name: str, compose: ComposeSpec) -> str:
     """Wait until no service is starting; return the agent's container. SandboxError names a bad service."""
     deadline = time.monotonic() + _START_SECONDS
-    client = engine.client
+    while True:
+        states = _states(engine, name, compose)
+        for service, item in states.items():
+            _check(engine, service, item, compose)
+        if compose.service not in states:
+            raise SandboxError(f"service {compose.service!r} of {compose.file} was not started")
+        if not any("starting)" in item["Status"] for item in states.values()):
+            return str(states[compose.service]["Id"])
+        if time.monotonic() > deadline:
+            raise SandboxError(f"the services of {compose.file} were not healthy after {_START_SECONDS:g} s")
+        time.sleep(_POLL)
+
+
+def _states(engine: Engine, name: str, compose: ComposeSpec) -> dict[str, dict[str, Any]]:
     with engine_errors(f"looking at the services of {compose.file}"):
-        while True:
-            found = client.containers(all=True, filters={"label": f"{_PROJECT}={name}"})
-            states = {item["Labels"].get(_SERVICE, ""): item for item in found}
-            for service, item in states.items():
-                _check(engine, service, item, compose)
-            if compose.service not in states:
-                raise SandboxError(f"service {compose.service!r} of {compose.file} was not started")
-            if not any("starting)" in item["Status"] for item in found):
-                return str(states[compose.service]["Id"])
-            if time.monotonic() > deadline:
-                raise SandboxError(f"the services of {compose.file} were not healthy after {_START_SECONDS:g} s")
-            time.sleep(_POLL)
+        found = engine.client.containers(all=True, filters={"label": f"{_PROJECT}={name}"})
+    return {item["Labels"].get(_SERVICE, ""): item for item in found}
 
 
 def _check(engine: Engine, service: str, item: dict[str, Any], compose: ComposeSpec) -> None:
@@ -241,7 +263,8 @@ def _check(engine: Engine, service: str, item: dict[str, Any], compose: ComposeS
     if "(unhealthy)" in status:
         problem = f"is unhealthy{_health_output(engine, item['Id'])}"
     elif stopped and (service == compose.service or not status.startswith("Exited (0)")):
-        text = engine.client.logs(item["Id"], tail=20).decode("utf-8", "replace").strip()
+        with engine_errors(f"reading the output of service {service!r}"):
+            text = engine.client.logs(item["Id"], tail=20).decode("utf-8", "replace").strip()
         problem = f"ended: {status}; its last output:\n{text[-1500:]}"
     else:
         return
@@ -249,7 +272,8 @@ def _check(engine: Engine, service: str, item: dict[str, Any], compose: ComposeS
 
 
 def _health_output(engine: Engine, container: str) -> str:
-    health = engine.client.inspect_container(container)["State"].get("Health") or {}
+    with engine_errors("reading the health of a service"):
+        health = engine.client.inspect_container(container)["State"].get("Health") or {}
     runs = collections.deque(health.get("Log") or [], maxlen=1)
     return f"; its check said: {runs[0].get('Output', '').strip()[-1000:]}" if runs else ""
 

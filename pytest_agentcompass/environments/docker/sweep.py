@@ -31,16 +31,22 @@ def sweep(client: APIClient | None = None, *, kept: bool = False) -> list[str]:
     return lines + sweep_folders(kept=kept)
 
 
-def remove_run(run_id: str, *, client: APIClient | None = None, seconds: float = 5.0) -> list[str]:
-    """Remove by force everything of a run, alive or not, within *seconds*; return one line for each.
+def remove_run(
+    run_id: str, *, owner: int | None = None, client: APIClient | None = None, seconds: float = 5.0
+) -> list[str]:
+    """Remove by force everything of a run (of its process *owner*), alive or not, within *seconds*; tell what.
 
     Blocking, and usable from a signal's aftermath in the main thread.
     """
     abort_builds()
     client = client or engine().client
     with engine_errors(f"removing the containers of run {run_id}"):
-        lines = _remove(client, f"{RUN}={run_id}", lambda _: True, deadline=time.monotonic() + seconds)
+        lines = _remove(client, f"{RUN}={run_id}", _owned_by(owner), deadline=time.monotonic() + seconds)
     return lines + sweep_folders(run_id)
+
+
+def _owned_by(owner: int | None) -> Callable[[dict[str, str]], bool]:
+    return lambda marks: owner is None or marks.get(OWNER_PID) == str(owner)
 
 
 def remove_labelled(client: APIClient, label: str) -> None:
