@@ -65,16 +65,16 @@ def _task(folder: Path, text: str, image: str) -> EnvironmentSpec:
 
 @pytest.fixture
 def two(tmp_path: Path, base_image: str, docker_client: docker.APIClient) -> Any:
-    """A task of two services, one of them built."""
+    """A task of two services, one of them built; to be asked for before `run` and `sandboxes`, which uses its image."""
     spec = _task(tmp_path / "task", _TWO.format(image=base_image), base_image)
     yield spec
     docker_client.remove_image(content_tag(BuildSpec(context=str(tmp_path / "task")), None), force=True)
 
 
 def test_two_services(
+    two: EnvironmentSpec,
     run: Run,
     sandboxes: Any,
-    two: EnvironmentSpec,
     docker_client: docker.APIClient,
     attempt: AttemptContext,
     tmp_path: Path,
@@ -104,7 +104,7 @@ curl -s http://ledger:8000/january http://fixed-name:8000/january"""
         run(sandbox.set_network_policy(NONE))
 
 
-def test_attempts_side_by_side(run: Run, sandboxes: Any, two: EnvironmentSpec) -> None:
+def test_attempts_side_by_side(two: EnvironmentSpec, run: Run, sandboxes: Any) -> None:
     """Two attempts at a task with fixed names do not collide or see each other."""
 
     async def both() -> list[str]:
@@ -115,7 +115,7 @@ def test_attempts_side_by_side(run: Run, sandboxes: Any, two: EnvironmentSpec) -
     assert run(both()) == ["mine\n", ""]
 
 
-def test_no_network(run: Run, sandboxes: Any, two: EnvironmentSpec) -> None:
+def test_no_network(two: EnvironmentSpec, run: Run, sandboxes: Any) -> None:
     """Under no-network the services still reach each other, but neither the host nor anything else."""
     reach = """curl -s http://ledger:8000/january
 gateway=$(hostname -i | cut -d. -f1-3).1
@@ -142,6 +142,11 @@ timeout 2 bash -c "exec 3<>/dev/tcp/$gateway/$PORT" 2>/dev/null && echo reached"
             "services: {client: {image: IMAGE, command: [sleep, '100'], "
             "healthcheck: {test: 'echo sick; exit 1', interval: 0.3s, retries: 2}}}",
             "service 'client' .*is unhealthy.*sick",
+        ),
+        (
+            "services: {client: {image: IMAGE, depends_on: {side: {condition: service_healthy}}}, "
+            "side: {image: IMAGE, command: [sh, -c, 'echo no module; exit 2'], healthcheck: {test: 'false'}}}",
+            "(?s)service 'side' of .* ended: Exited .2.*no module",
         ),
     ],
 )

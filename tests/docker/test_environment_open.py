@@ -197,7 +197,7 @@ def _context(folder: Path, base_image: str, *lines: str) -> BuildSpec:
 
 @pytest.fixture
 def built(docker_client: docker.APIClient) -> Any:
-    """Remove the images of the given specs after the test."""
+    """Remove the images of the given specs after the test; to be asked for before `run` and `sandboxes`, which uses them."""
     specs: list[BuildSpec] = []
     yield specs.append
     for spec in specs:
@@ -207,7 +207,7 @@ def built(docker_client: docker.APIClient) -> Any:
 
 
 def test_build(
-    run: Run, sandboxes: Any, base_image: str, tmp_path: Path, built: Any, docker_client: docker.APIClient
+    built: Any, run: Run, sandboxes: Any, base_image: str, tmp_path: Path, docker_client: docker.APIClient
 ) -> None:
     """A Dockerfile is built with its arguments, without ignored files, with odd names, and only once."""
     unique = tmp_path.name
@@ -285,7 +285,7 @@ def test_build_time_limit(sandboxes: Any, base_image: str, tmp_path: Path) -> No
         sandboxes.open(EnvironmentSpec(build=spec.model_copy(update={"timeout_seconds": 2.0})))
 
 
-def test_entrypoint_runs(run: Run, sandboxes: Any, base_image: str, tmp_path: Path, built: Any) -> None:
+def test_entrypoint_runs(built: Any, run: Run, sandboxes: Any, base_image: str, tmp_path: Path) -> None:
     """The image's ENTRYPOINT runs although the container is told to sleep."""
     spec = _context(tmp_path / "c", base_image, 'ENTRYPOINT ["sh", "-c", "touch /entered; exec \\"$@\\"", "entry"]')
     built(spec)
