@@ -197,7 +197,7 @@ def _context(folder: Path, base_image: str, *lines: str) -> BuildSpec:
 
 @pytest.fixture
 def built(docker_client: docker.APIClient) -> Any:
-    """Remove the images of the given specs after the test; to be asked for before `run` and `sandboxes`, which uses them."""
+    """Remove the images of the given specs after the test; ask for it before `run` and `sandboxes`."""
     specs: list[BuildSpec] = []
     yield specs.append
     for spec in specs:
