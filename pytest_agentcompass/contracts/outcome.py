@@ -71,6 +71,8 @@ class FailureMode(str, Enum):
     NO_SOLUTION = "no_solution"
     BUDGET_SPENT = "budget_spent"
     DEADLINE = "deadline"
+    GATE_DECIDED = "gate_decided"
+    SKIP_REQUESTED = "skip_requested"
 
     @property
     def fault(self) -> Fault:
@@ -84,7 +86,9 @@ class FailureMode(str, Enum):
 
 _ORDER = list(FailureMode)
 AGENT_MODES = frozenset(_ORDER[1 : _ORDER.index(FailureMode.SETUP_ERROR)])
-INFRASTRUCTURE_MODES = frozenset(_ORDER[_ORDER.index(FailureMode.SETUP_ERROR) : _ORDER.index(FailureMode.STRATEGY_SATISFIED)])
+INFRASTRUCTURE_MODES = frozenset(
+    _ORDER[_ORDER.index(FailureMode.SETUP_ERROR) : _ORDER.index(FailureMode.STRATEGY_SATISFIED)]
+)
 SKIP_MODES = frozenset(_ORDER[_ORDER.index(FailureMode.STRATEGY_SATISFIED) :])
 
 

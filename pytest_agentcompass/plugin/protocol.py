@@ -230,6 +230,7 @@ def _properties(attempt: Attempt, record: AttemptRecord, report: pytest.TestRepo
             ("agentcompass_outcome", record.outcome),
             ("agentcompass_failure_mode", record.failure_mode.value),
             ("agentcompass_score", "" if record.score is None else str(record.score)),
+            ("agentcompass_seconds", f"{record.seconds:.3f}"),
         ]
     )
 

@@ -87,6 +87,7 @@ def activate(config: pytest.Config) -> None:
         fixtures,
         gates,
         loop,
+        progress,
         protocol,
         reporting,
         scheduling,
@@ -108,6 +109,7 @@ def activate(config: pytest.Config) -> None:
     manager.register(control.RunControl(run), "agentcompass-control")
     if not run.is_worker:
         manager.register(reporting.Reporting(run), "agentcompass-reporting")
+        manager.register(progress.ProgressStart(run), "agentcompass-progress-start")
         manager.register(loop.EngineLoop(run), "agentcompass-loop")
         run.gates = gates.GateKeeper(run)
         manager.register(run.gates, "agentcompass-gates")
@@ -207,7 +209,7 @@ class AgentCompassRun:
 
     @property
     def slots(self) -> int:
-        """How many attempts this process may have in flight: `concurrency=`, else what the suites ask for; 0 is no limit."""
+        """How many attempts this process may have in flight: `concurrency=`, else of the suites; 0 is no limit."""
         wanted = self.resolved.options.task_concurrency
         if wanted is None:
             suites = (request.execution.task_concurrency for request in self.requests.values())
@@ -221,7 +223,7 @@ class AgentCompassRun:
         return self.suites[path]
 
     def tasks_of(self, request: RunRequest) -> tuple[list[TaskSpec], list[TaskProblem]]:
-        """Return the selected tasks and the problems of *request*: loaded once per run, whatever the number of workers."""
+        """Return the selected tasks and the problems of *request*, loaded once per run for all workers."""
         if self.context is not None and request.name not in self._tasks:
             check_request(self.context, request)
         key = self.register_request(request)

@@ -38,6 +38,8 @@ _PHRASES = {
     FailureMode.NO_SOLUTION: "the task has no solution to run",
     FailureMode.BUDGET_SPENT: "the budget was spent",
     FailureMode.DEADLINE: "the run's deadline had passed",
+    FailureMode.GATE_DECIDED: "not needed: the gates were decided",
+    FailureMode.SKIP_REQUESTED: "skipped by a mark, a hook or a fixture",
 }
 _FINE = frozenset({"passed", "pass", "ok", "success", "skipped", "skip", "xfail", "xfailed"})
 _SHOWN_TESTS = 10

@@ -1,0 +1,181 @@
+"""What an attempt's end looks like: outcome, text, exit status; and stopping early."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .helpers import TASKS, Suite, task
+
+WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"], ["concurrency=3"]], ids=["serial", "n2", "engine"])
+STEPS = {
+    "solved": [{"run": "touch done"}],
+    "unsolved": [{"output": "I tried"}],
+    "gone": [{"fail": "environment_error", "message": "the sandbox went away"}],
+    "adapter": [{"fail": "exception", "message": "a fault of the adapter"}],
+    "model": [{"fail": "model_unavailable", "message": "quota is used up"}],
+    "context": [{"fail": "context_length", "message": "too long"}],
+    "late-but-solved": [{"run": "touch done"}, {"fail": "agent_timeout", "message": "out of time"}],
+}
+SCRIPTED = (*TASKS, "harness=scripted", f"harness.tasks={json.dumps(STEPS)}")
+
+
+@pytest.fixture
+def ends(suite: Suite) -> Suite:
+    """A suite with one task for each way to end; with the oracle one more has no solution."""
+    suite.tasks(*(task(name, verify="test -f done") for name in STEPS))
+    return suite
+
+
+@WORKERS
+def test_outcomes(ends: Suite, workers: list[str]) -> None:
+    """The agent's failures are graded (passed or failed), the infrastructure's are errors, in every driver alike."""
+    result = ends.run(*SCRIPTED, *workers, "-v")
+    assert result.ret == 1
+    assert result.counts == {"passed": 2, "failed": 2, "error": 3}, result.out
+    assert result.verdicts() == {
+        "solved::1": True,
+        "unsolved::1": False,
+        "gone::1": None,
+        "adapter::1": None,
+        "model::1": None,
+        "context::1": False,
+        "late-but-solved::1": True,
+    }
+    assert result.modes() == {
+        "solved::1": "none",
+        "unsolved::1": "none",
+        "gone::1": "environment_error",
+        "adapter::1": "harness_error",
+        "model::1": "model_unavailable",
+        "context::1": "context_length",
+        "late-but-solved::1": "agent_timeout",
+    }
+    report = result.request_summary()["report"]["attempts"]
+    assert (report["passed"], report["failed"], report["errors"], report["missing"]) == (2, 2, 3, 0)
+    ours = {case.get("classname", "").rpartition(".")[2]: {child.tag for child in case} for case in result.junit()}
+    assert {name for name, tags in ours.items() if "error" in tags} == {"gone", "adapter", "model"}
+    assert {name for name, tags in ours.items() if "failure" in tags} == {"unsolved", "context"}
+
+
+@WORKERS
+def test_the_text_of_a_failure(ends: Suite, workers: list[str]) -> None:
+    """What a person reads: the reason, the last output, where the record is; never a traceback of ours."""
+    result = ends.run(*SCRIPTED, *workers, "--junitxml=own.xml")
+    for text in ("the sandbox went away", "a fault of the adapter", "quota is used up", "too long", "I tried"):
+        assert text in result.out
+    for name in ("unsolved", "gone"):
+        assert str(result.run_dir / f"attempts/tasks/{name}/1/record.json") in result.out
+    assert "pytest_agentcompass/" not in result.out.replace(str(ends.path), "")
+    result.check_clean()
+    theirs = {case.get("name"): case for case in result.junit(ends.path / "own.xml")}
+    assert len(theirs) == 1 or len(result.junit(ends.path / "own.xml")) == len(STEPS)
+
+
+@pytest.mark.parametrize("engine", [[], ["concurrency=2"]], ids=["serial", "engine"])
+def test_exit_first(suite: Suite, engine: list[str]) -> None:
+    """-x and --maxfail stop: what runs is ended, nothing new starts, the rest is missing, reports exist, exit 1."""
+    tasks = [task("t0", verify="false"), *(task(f"t{n}", verify="sleep 60") for n in range(1, 6))]
+    suite.tasks(*(tasks if engine else [task("first"), *tasks]))
+    for option in ("-x", "--maxfail=1"):
+        result = suite.run(*TASKS, "harness=nop", *engine, option)
+        assert result.ret == 1, result.out
+        assert result.counts.get("failed") == 1
+        report = result.request_summary()["report"]
+        assert report["attempts"]["planned"] == (6 if engine else 7)
+        assert report["attempts"]["failed"] == 1
+        assert len(result.records()) <= (3 if engine else 2)  # the failed one's slot was free for a moment
+        assert "stopping after 1 failures" in result.out
+        assert "resume" in result.out
+        result.check_clean()
+
+
+@pytest.mark.parametrize("engine", [[], ["-n2"], ["concurrency=2"]], ids=["serial", "n2", "engine"])
+def test_markers_that_skip(suite: Suite, engine: list[str]) -> None:
+    """B6: skip, skipif and xfail put on attempts by a conftest.py do what they say, with no internal error."""
+    suite.tasks(task("a"), task("b"), task("c", verify="false"), task("d"))
+    suite.write(
+        "conftest.py",
+        "import pytest\n"
+        "MARKS = {'a': pytest.mark.skip(reason='no a'), 'b': pytest.mark.skipif('True', reason='no b'),\n"
+        "         'c': pytest.mark.xfail(reason='known')}\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items:\n"
+        "        if item.task.task_id in MARKS:\n"
+        "            item.add_marker(MARKS[item.task.task_id])\n",
+    )
+    result = suite.run(*TASKS, "harness=nop", *engine, "-rsx")
+    assert result.ret == 0, result.out
+    assert result.counts == {"passed": 1, "skipped": 2, "xfailed": 1}
+    for text in ("no a", "no b", "known"):
+        assert text in result.out
+    result.check_clean()
+
+
+def test_no_solution_is_a_skip(suite: Suite) -> None:
+    """The oracle skips a task without a solution and says so; a run of skips alone is not green by a score."""
+    suite.tasks(task("a", solution="true"), task("b"))
+    for workers in ([], ["concurrency=2"], ["-n2"]):
+        result = suite.run(*TASKS, "harness=oracle", *workers, "-rs")
+        assert result.ret == 0
+        assert result.counts == {"passed": 1, "skipped": 1}
+        assert result.modes() == {"a::1": "none", "b::1": "no_solution"}
+        assert "solution" in result.out
+
+
+def test_strategy_pass_stops_a_task_at_its_first_success(suite: Suite) -> None:
+    """Under strategy pass the attempts after a success are skipped, with the reason."""
+    suite.tasks(task("a"), task("b", verify="false"))
+    for engine in ([], ["concurrency=4"]):
+        result = suite.run(*TASKS, "harness=nop", "attempts=3", "strategy=pass", *engine, "-rs")
+        assert result.counts == {"passed": 1, "skipped": 2, "failed": 3}
+        assert result.modes()["a::2"] == "strategy_satisfied"
+        assert "an earlier attempt of the task passed" in result.out
+
+
+WILD = "ctl \\000\\001\\010\\013\\033[31m del \\177 c1 \\302\\205 ffff \\357\\277\\277 amp <&>]]> \\377\\376\\n"
+
+
+@pytest.mark.parametrize("workers", [["-n0"], ["-n1"], ["-n2"], ["concurrency=2"]], ids=lambda words: words[0])
+def test_binary_output_loses_no_outcome(suite: Suite, workers: list[str]) -> None:
+    """B4: an agent and a verifier that print any bytes give the same counts and status in every mode; all XML parses."""
+    suite.tasks(
+        task("bad", verify=f"printf '{WILD}'; exit 1"), *(task(f"t{n}", verify=f"printf '{WILD}'") for n in range(3))
+    )
+    result = suite.run(*TASKS, "harness=command", f"harness.command=printf '{WILD}'", *workers, "--junitxml=own.xml")
+    assert result.ret == 1, result.out
+    assert result.counts == {"passed": 3, "failed": 1}
+    assert len(result.junit()) == len(result.junit(suite.path / "own.xml")) == 4
+    text = "".join(result.junit()[0].itertext())
+    assert "amp <&>]]>" in text
+    result.check_clean()
+
+
+def test_unusual_properties_lose_no_outcome(suite: Suite) -> None:
+    """B4: whatever a user's code puts on our reports reaches the controller as plain data."""
+    suite.tasks(*(task(f"t{n}") for n in range(6)))
+    suite.write(
+        "conftest.py",
+        "import datetime, enum, pathlib, pytest\n"
+        "class Name(str): pass\n"
+        "class Kind(str, enum.Enum):\n    A = 'a'\n"
+        "@pytest.fixture(autouse=True)\ndef odd(record_property):\n"
+        "    for n, value in enumerate([pathlib.Path('x'), datetime.datetime.now(), Name('x'), Kind.A, 'lone \\udcff',\n"
+        "                               {1: {2}}, float('nan'), b'\\xff', object()]):\n"
+        "        record_property(f'odd{n}', value)\n"
+        "    print('lone \\udcff'.encode('utf-8', 'replace').decode())\n",
+    )
+    for workers in ("-n1", "-n2"):
+        result = suite.run(*TASKS, "harness=nop", workers)
+        assert result.ret == 0, result.out
+        assert result.counts == {"passed": 6}
+        result.check_clean()
+
+
+def test_a_prompt_end_of_file(suite: Suite) -> None:
+    """Nothing waits for the keyboard: agent and verifier see an empty standard input."""
+    suite.tasks(task("a", verify='read x; test $? = 1 && test -z "$(cat)"'))
+    result = suite.run(*TASKS, "harness=command", "harness.command=cat; read x; test $? = 1")
+    assert result.ret == 0, result.out
+    assert result.modes() == {"a::1": "none"}
