@@ -1,7 +1,8 @@
 """Whether a new attempt may start: budget, deadline and circuit breaker of the whole run.
 
-All processes of the run decide alike, by small files in the run directory: `spend.jsonl`, `breaker.json`
-and `clock.json` (when the preflight ended: the deadline and `budget.wall_seconds` count from there).
+All processes of the run decide alike, by small files in the run directory: `spend.jsonl`, `breaker.json`,
+`decided.json` (the gates are decided) and `clock.json` (when the preflight ended: the deadline and
+`budget.wall_seconds` count from there).
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ class Admission:
         self.ledger = Ledger(directory / "spend.jsonl")
         self.breaker = Breaker(directory / "breaker.json")
         self._start = SharedValue(directory / "clock.json")
+        self._door = SharedValue(directory / "decided.json")
         self._clock = clock
 
     def reset(self) -> None:
         """Begin a session of the run (before any other process joins)."""
         self.breaker.reset()
         self._start.path.unlink(missing_ok=True)
+        self._door.path.unlink(missing_ok=True)
 
     def start_clock(self) -> None:
         """Say that the preflight is over; the first process that says so counts."""
@@ -54,8 +57,15 @@ class Admission:
         deadline = self.options.deadline_seconds
         return None if deadline is None else max(0.0, deadline - self.seconds())
 
+    def close_door(self, reason: str) -> None:
+        """Let nothing new start in any process: the gates are decided."""
+        self._door.update(lambda _: {"reason": reason})
+
     def refusal(self) -> AttemptSkipped | None:
-        """Return why nothing new may start (`budget_spent`, `deadline`), or None."""
+        """Return why nothing new may start (`budget_spent`, `deadline`, `gate_decided`), or None."""
+        decided = self._door.read().get("reason")
+        if decided:
+            return AttemptSkipped(str(decided), "gate_decided")
         left = self.seconds_left()
         if left is not None and left <= 0:
             return self.deadline_over()

@@ -24,6 +24,7 @@ from ..reports.gates import gate_headline, gate_lines
 from ..reports.github import workflow_commands, write_step_summary
 from ..reports.judge import GateSet, judge
 from ..results.baseline import read_baseline
+from .early import EarlyStop
 from .options import option
 from .selection import collected, selection_reasons
 
@@ -52,6 +53,7 @@ class GateKeeper:
         self.failed: list[str] = []
         self.broken_files: list[str] = []
         self.status: int | None = None
+        self.early: EarlyStop | None = None
         self._suites: dict[Path, GateSet] = {}
         config = run.config
         try:
@@ -82,8 +84,17 @@ class GateKeeper:
                 planned += self._load(path)
             if request is None and planned:
                 self._check(self.gates, planned, self.baseline)
+            planned += [self._planned(request.request)] if request is not None else []
         except AgentCompassError as error:
             raise pytest.UsageError(error.message) from None
+        if any(gate.settings.stop_when_decided for item in self._sets() for gate in item.gates):
+            self.early = EarlyStop(self.run, self._sets, planned)
+            session.config.pluginmanager.register(self.early, "agentcompass-early")
+
+    def _sets(self) -> list[GateSet]:
+        """Return all gates: those of the command line first, then suite by suite."""
+        own = GateSet(self.gates, None, self.baseline, self.baseline_path, self.unresolved)
+        return [*([own] if self.gates else []), *self._suites.values()]
 
     def _load(self, path: Path) -> list[PlannedRequest]:
         """Read the gates of the suite in *path* and return its requests; a broken suite is a collection error."""
@@ -149,10 +160,9 @@ class GateKeeper:
         if stopped:
             reasons.append(f"the run was stopped early: {stopped}")
         directory.update_run_info(partial_reasons=reasons, shard=option(self.run.config, "shard"))
-        sets = [found for path in suites if (found := self._gates_of(path))]
-        if self.gates:
-            sets.insert(0, GateSet(self.gates, None, self.baseline, self.baseline_path, self.unresolved))
-        verdicts = judge(directory, results, sets, list(self._broken(lost)))
+        self._keep(suites)
+        sets, decided = self._sets(), self.early is not None and self.early.after is not None
+        verdicts = judge(directory, results, sets, list(self._broken(lost)), decided)
         if not sets:
             return
         self.results = verdicts
@@ -161,11 +171,12 @@ class GateKeeper:
         self.status = self._status(int(session.exitstatus))
         session.exitstatus = self.status
 
-    def _gates_of(self, path: Path) -> GateSet | None:
-        """Return the gates of a suite that was collected; one that was not on the command line is read now."""
-        if path not in self._suites:
-            self._load(path)
-        return self._suites.get(path)
+    def _keep(self, suites: Sequence[Path]) -> None:
+        """Keep the gates of the suites that were collected; one that no path named is read now."""
+        for path in suites:
+            if path not in self._suites:
+                self._load(path)
+        self._suites = {path: item for path, item in self._suites.items() if path in suites}
 
     def _broken(self, lost: Sequence[str]) -> Iterator[str]:
         if self.broken_files:
@@ -205,6 +216,10 @@ class GateKeeper:
             terminal.write_line(line)
         verdict = gate_headline(data) if data else "INVALID"
         good = self.status == 0
+        if self.early is not None and self.early.after is not None:
+            terminal.write_line(
+                f"decided after {self.early.after} of {len(self.early.planned)} attempts: the rest was not made"
+            )
         for nodeid in self.failed[:_NAMED] if exit_code(self.results or []) == 0 else []:
             terminal.write_line(f"FAILED        {nodeid}: not an attempt's verdict, so no gate excuses it", red=True)
         terminal.write_line(f"{verdict} -> exit code {self._code_text(session)}", bold=True, green=good, red=not good)

@@ -17,6 +17,9 @@ from .summary import RequestResult, build_summary
 __all__ = ["GateSet", "judge", "stored_gates"]
 
 
+_CUT = ("budget_spent", "deadline", "skip_requested")
+
+
 @dataclass(frozen=True, slots=True)
 class GateSet:
     """Gates that belong together: those of the command line (*requests* None: the whole run) or of one suite.
@@ -55,7 +58,7 @@ def judge(
     """
     info = directory.update_run_info(gate_rules=[item.to_dict() for item in sets], broken=list(broken))
     summary = parse_summary(build_summary(info, results), "this run")
-    state = RunState(partial=summary.partial_reasons, broken=tuple(broken), decided=decided)
+    state = RunState(partial=_partial(info, summary, results, decided), broken=tuple(broken))
     found: list[GateResult] = []
     unresolved: dict[str, str] = {}
     for item in sets:
@@ -65,6 +68,21 @@ def judge(
             unresolved.update(dict.fromkeys(names, item.unresolved))
     directory.update_run_info(gates=[item.to_dict() for item in found], unresolved=unresolved)
     return found
+
+
+def _partial(
+    info: Mapping[str, Any], summary: Summary, results: Sequence[RequestResult], decided: bool
+) -> tuple[str, ...]:
+    """Return why the run is partial; that it stopped because its gates were decided is no such reason."""
+    if not decided:
+        return summary.partial_reasons
+    found = list(build_summary(info, [])["partial_reasons"])
+    for result in results:
+        counts, tasks = result.report["attempts"], result.report["tasks"]
+        cut = sum(record.failure_mode.value in _CUT for record in result.records)
+        if cut or counts["missing"] or tasks["selected"] < tasks["planned"]:
+            found += [f"{result.name}: {text}" for text in result.report["partial_reasons"]]
+    return tuple(found)
 
 
 def stored_gates(info: Mapping[str, Any], baseline: Summary | None = None) -> list[GateSet]:

@@ -1,5 +1,6 @@
 """Release gates: expressions over a run's figures, and the verdict that decides the exit code."""
 
+from .early import all_decided, decided
 from .evaluate import PlannedRequest, RunState, check_gates, evaluate_gate, evaluate_gates
 from .parser import parse_rule
 from .settings import Gate, GateSettings, GateSuite, parse_gate, parse_gates
@@ -15,7 +16,9 @@ __all__ = [
     "PlannedRequest",
     "RunState",
     "Verdict",
+    "all_decided",
     "check_gates",
+    "decided",
     "evaluate_gate",
     "evaluate_gates",
     "exit_code",

@@ -43,8 +43,15 @@ def against_number(rule: Threshold, value: Value, settings: GateSettings) -> tup
         needed += f" at {settings.confidence * 100:.4g}% confidence"
     verdict = _verdict(rule, bounds)
     if verdict is not Verdict.INCONCLUSIVE:
-        return verdict, [needed, *value.notes]
+        return verdict, [needed, *_either_way(value), *value.notes]
     return verdict, [needed, *_open(rule, value, settings, bounds), *value.notes]
+
+
+def _either_way(value: Value) -> list[str]:
+    if value.high <= value.low or math.isinf(value.high):
+        return []
+    best = amount_text(value.high, value.kind)
+    return [f"attempts without a verdict count as not solved; had all of them passed it would be {best}"]
 
 
 def _verdict(rule: Threshold, bounds: _Bounds) -> Verdict:

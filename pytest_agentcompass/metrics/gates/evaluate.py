@@ -18,7 +18,7 @@ from .values import Undefined, attempts_problem, check_attempts, metric_value
 from .verdicts import Comparison, GateResult, Verdict
 from .words import names_text, share
 
-__all__ = ["PlannedRequest", "RunState", "check_gates", "evaluate_gate", "evaluate_gates"]
+__all__ = ["PlannedRequest", "RunState", "check_gates", "evaluate_gate", "evaluate_gates", "too_many_errors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,11 @@ class RunState:
     """What the run itself says about whether it may be judged.
 
     *partial*: why it does not cover what the suite defines; *broken*: what makes any verdict impossible
-    (collection errors, lost reports). *decided*: it was stopped because its gates were decided.
+    (collection errors, lost reports).
     """
 
     partial: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
-    decided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +130,18 @@ def evaluate_gate(
 
 def _obstacles(gate: Gate, scope: Scope, state: RunState) -> list[str]:
     found = list(state.broken)
-    if state.partial and not gate.settings.allow_partial and not state.decided:
+    if state.partial and not gate.settings.allow_partial:
         found += state.partial
     if not scope.tasks:
         found.append("there is no task with a result")
         return found
     if gate.metric.name.kind is not MetricKind.SHARE:
-        found += _too_many_errors(scope, gate.settings.max_infra_errors, "")
+        found += too_many_errors(scope, gate.settings.max_infra_errors)
     return found
 
 
-def _too_many_errors(scope: Scope, limit: float, whose: str) -> list[str]:
+def too_many_errors(scope: Scope, limit: float, whose: str = "") -> list[str]:
+    """Say that infrastructure errors are more than the share *limit* of the attempts, or return nothing."""
     errors, counted = infra_errors(scope), sum(task.n for task in scope.tasks)
     if not errors or len(errors) / counted <= limit + 1e-9:
         return []
@@ -214,7 +214,7 @@ def _pairing(gate: Gate, scope: Scope, baseline: Summary) -> Pairing:
             f"only {len(pairing.pairs)} tasks are in both runs ({share(paired)}, min_pairs is "
             f"{share(gate.settings.min_pairs)}); in one run alone: {alone}"
         )
-    too_many = _too_many_errors(other, gate.settings.max_infra_errors, "in the baseline ")
+    too_many = too_many_errors(other, gate.settings.max_infra_errors, "in the baseline ")
     if too_many:
         raise Undefined(too_many[0])
     return pairing
