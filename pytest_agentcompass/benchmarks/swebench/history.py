@@ -42,11 +42,14 @@ for remote in $(git remote); do git remote remove "$remote"; done
 dir=$(cd "$(git rev-parse --git-common-dir)" && pwd) || exit 3
 rm -rf "$dir/logs" "$dir/lost-found"
 rm -f "$dir/FETCH_HEAD" "$dir/ORIG_HEAD" "$dir/MERGE_HEAD" "$dir/CHERRY_PICK_HEAD" "$dir/REVERT_HEAD" \
-  "$dir/REBASE_HEAD" "$dir/AUTO_MERGE" "$dir/refs/stash" "$dir/description~" "$dir/shallow.lock"
-rm -rf "$dir/rebase-merge" "$dir/rebase-apply" "$dir/sequencer"
-rm -f "$dir/objects/info/commit-graph" && rm -rf "$dir/objects/info/commit-graphs"
+  "$dir/REBASE_HEAD" "$dir/AUTO_MERGE" "$dir/objects/info/commit-graph"
+rm -rf "$dir/rebase-merge" "$dir/rebase-apply" "$dir/sequencer" "$dir/objects/info/commit-graphs"
+[ "$dir" != "$(cd "$(git rev-parse --git-dir)" && pwd)" ] || rm -rf "$dir/worktrees"
 git reflog expire --expire=now --all
-git repack -a -d -q && git prune --expire=now && git pack-refs --all
+# Packs of a partial clone, or kept ones, are never cleaned by a repack.
+rm -f "$dir"/objects/pack/*.promisor "$dir"/objects/pack/*.keep "$dir"/objects/pack/*.bitmap
+git config --unset extensions.partialClone
+git repack -a -d -q && rm -f "$dir/objects/info/alternates" && git prune --expire=now && git pack-refs --all
 """
 
 

@@ -119,7 +119,7 @@ def write_reports(
     for number in sorted({record.attempt for record, _ in attempts}):
         chosen = [(record, folder) for record, folder in attempts if record.attempt == number]
         records = [record for record, _ in chosen]
-        tail = "" if req.name == "main" else f".{_safe(req.name)}"
+        tail = "" if req.metadata.source == "command line" else f".{_safe(req.name)}"
         tail += "" if number == 1 else f".attempt{number}"
         run = _safe(records[0].run_id or directory.name)
         report = directory / f"{_safe(model_name(records[0]))}.{run}{tail}.json"
