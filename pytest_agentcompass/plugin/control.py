@@ -73,9 +73,12 @@ class RunControl:
         if self.run.is_worker:  # all workers have collected: the first item of any of them starts the clock
             context.admission.start_clock()
         attempt = item.stash.get(ATTEMPT, None)
-        if case_of(item) is None or (attempt is not None and attempt.record is not None):
+        case = case_of(item)
+        if case is None or (attempt is not None and attempt.record is not None):
             return None
-        reason = context.admission.breaker.reason
+        request = context.request(self.run.requests[case[0]])
+        slots = context.options.task_concurrency or 1
+        reason = self.run.portal.call(context.admission.breaker.check, request.environment, request.request, slots)
         if not reason:
             return None
         item.session.shouldstop = f"agentcompass: {reason}"
@@ -97,10 +100,7 @@ class RunControl:
         reason = context.admission.breaker.reason
         if reason:
             terminalreporter.write_line(f"STOPPED: {reason}", red=True)
-            terminalreporter.write_line(
-                "attempts that did not start are pending, not failed; when the cause is gone: "
-                f"pytest --agentcompass --agentcompass-resume={context.run_id}"
-            )
+            terminalreporter.write_line("what did not start is pending, not failed: run it when the cause is gone")
 
     def _records(self) -> list[AttemptRecord]:
         reporting = self.run.config.pluginmanager.getplugin("agentcompass-reporting")

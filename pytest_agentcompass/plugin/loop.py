@@ -136,6 +136,7 @@ class EngineLoop:
                 left -= 1
                 item.stash[ATTEMPT] = attempt
                 self._protocol(session, item, sentinel if left or others else None)
+            running.done.wait(self.run.portal.grace)  # the last attempt is handed over before the engine is through
         finally:
             engine.stop()
             if not running.done.is_set():

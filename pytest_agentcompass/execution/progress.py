@@ -1,0 +1,146 @@
+"""What is known of a run in progress, from its events: who is active in which phase, how far it is, what it cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ..results.files import parse_json
+
+__all__ = ["EventTail", "Progress", "duration_text", "finished_line", "status_line"]
+
+_WAITING = ("limit_wait", "retry_wait", "claim_wait")
+_OVER = ("attempt_finished", "reuse_loaded")
+_SHOWN = 3
+Key = tuple[str, str, int]
+
+
+@dataclass(slots=True)
+class Progress:
+    """The state of a run, fed with events; times are seconds since the epoch.
+
+    *done* counts finished attempts by outcome, *active* holds phase and beginning of each attempt under way.
+    """
+
+    total: int = 0
+    done: Counter[str] = field(default_factory=Counter)
+    active: dict[Key, tuple[str, float, float]] = field(default_factory=dict)
+    cost_usd: float = 0.0
+    first: float | None = None
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        """Take in one event; what is no attempt's is passed over."""
+        if not isinstance(event.get("attempt"), int) or "task" not in event:
+            return
+        key = (str(event.get("request")), str(event["task"]), int(event["attempt"]))
+        when = _seconds(event.get("time"))
+        kind = event.get("kind")
+        if kind in _OVER:
+            self._finish(key, event)
+        elif kind == "phase_changed" and (key in self.active or event.get("phase") != "close"):
+            begun = self.active[key][1] if key in self.active else when
+            self.active[key] = (str(event.get("phase")), begun, when)
+            self.first = when if self.first is None else self.first
+
+    def _finish(self, key: Key, event: Mapping[str, Any]) -> None:
+        self.active.pop(key, None)
+        self.done[str(event.get("status") or "kept")] += 1
+        payload = event.get("payload")
+        cost = payload.get("cost_usd") if isinstance(payload, Mapping) else None
+        self.cost_usd += cost if isinstance(cost, int | float) else 0.0
+
+    @property
+    def finished(self) -> int:
+        """How many attempts have ended."""
+        return sum(self.done.values())
+
+    def waiting(self) -> int:
+        """How many attempts wait: for a limit, for a retry, for another process."""
+        return sum(phase in _WAITING for phase, _, _ in self.active.values())
+
+    def eta_seconds(self, now: float) -> float | None:
+        """Return the seconds that the rest will take at the pace so far; None while nothing has ended."""
+        made = self.finished - self.done["kept"] - self.done["skipped"]
+        if made <= 0 or self.first is None or self.finished >= self.total:
+            return None
+        return (now - self.first) / made * (self.total - self.finished)
+
+
+def _seconds(time: object) -> float:
+    try:
+        return datetime.fromisoformat(str(time)).timestamp()
+    except ValueError:
+        return 0.0
+
+
+class EventTail:
+    """Reads what is added to `events.jsonl`, from whichever process."""
+
+    def __init__(self, path: Path, place: int = 0) -> None:
+        self._path = path
+        self._place = place
+
+    def fresh(self) -> list[dict[str, Any]]:
+        """Return the events that were added since the last call; torn lines are left out."""
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._place)
+                raw = file.read()
+        except OSError:
+            return []
+        whole = raw[: raw.rfind(b"\n") + 1]
+        self._place += len(whole)
+        return [event for line in whole.splitlines() if (event := _event(line))]
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    try:
+        event = parse_json(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def status_line(progress: Progress, now: float, width: int) -> str:
+    """Return the live line: done and total, outcomes, score, cost, time to go, and the oldest active attempts."""
+    done, scored = progress.done, progress.done["passed"] + progress.done["failed"]
+    parts = [f"[{progress.finished}/{progress.total}]"]
+    parts += [f"{done[name]} {name}" for name in ("passed", "failed", "error", "skipped") if done[name]]
+    if scored:
+        parts.append(f"score {100 * done['passed'] / scored:.0f}%")
+    if progress.cost_usd:
+        parts.append(f"${progress.cost_usd:.2f}")
+    eta = progress.eta_seconds(now)
+    if eta is not None:
+        parts.append(f"ETA {duration_text(eta)}")
+    waiting = progress.waiting()
+    parts.append(f"{len(progress.active) - waiting} active" + (f", {waiting} waiting" if waiting else ""))
+    oldest = sorted(progress.active.items(), key=lambda item: item[1][1])[:_SHOWN]
+    names = [f"{_short(key)} {phase} {duration_text(max(0.0, now - since))}" for key, (phase, _, since) in oldest]
+    text = "agentcompass: " + "  ".join([" ".join(parts), *names])
+    return text if len(text) <= width else text[: max(0, width - 1)] + "~"
+
+
+def _short(key: Key) -> str:
+    return f"{''.join(c if c.isprintable() else '?' for c in key[1][:24])}#{key[2]}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a time as people read it: `31 s`, `4 min 5 s`, `2 h 10 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def finished_line(number: int, total: int, case: str, outcome: str, failure_mode: str, seconds: float | None) -> str:
+    """Return the line about one finished attempt, as logs of continuous integration show it."""
+    mode = f" ({failure_mode})" if failure_mode not in ("", "none") else ""
+    took = f" in {duration_text(seconds)}" if seconds is not None else ""
+    return f"agentcompass: [{number}/{total}] {case}: {outcome}{mode}{took}"
