@@ -56,8 +56,8 @@ class ProgressStart:
             self.run.config.pluginmanager.register(chosen, "agentcompass-progress")
 
 
-def _properties(report: pytest.TestReport) -> dict[str, Any]:
-    return dict(report.user_properties)
+def _properties(report: pytest.TestReport | pytest.CollectReport) -> dict[str, Any]:
+    return dict(getattr(report, "user_properties", ()))  # a collection error has none, and is asked for its status too
 
 
 class _Counter:
@@ -94,7 +94,9 @@ class ProgressLines(_Counter):
         return self._always or self.run.slots > 1 or bool(self.run.config.pluginmanager.hasplugin("dsession"))
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport | pytest.CollectReport
+    ) -> tuple[str, str, str] | None:
         """Leave an attempt's dot out where its line stands instead."""
         if self.run.config.option.verbose > 0 or not self._shown() or _OUTCOME not in _properties(report):
             return None
@@ -159,6 +161,16 @@ class LiveLine(_Counter):
         if self._screen is not None:
             self._screen.close()
 
+    def pytest_enter_pdb(self) -> None:
+        """Leave the terminal to the debugger."""
+        if self._screen is not None:
+            self._screen.pause(True)
+
+    def pytest_leave_pdb(self) -> None:
+        """Go on."""
+        if self._screen is not None:
+            self._screen.pause(False)
+
     def _draw(self) -> None:
         assert self._tail is not None and self._screen is not None
         while not self._stop.wait(_INTERVAL):
@@ -176,6 +188,7 @@ class _Screen:
         self._file = writer._file
         self._lock = threading.RLock()
         self._drawn = False
+        self._paused = False
         # pytest may capture the standard output while an attempt runs: a handle of our own reaches the terminal
         self._handle = os.dup(self._file.fileno() if hasattr(self._file, "fileno") else sys.__stdout__.fileno())  # type: ignore[union-attr]
         writer._file = _Wiping(self._file, self)
@@ -183,10 +196,18 @@ class _Screen:
     def show(self, text: str) -> None:
         """Draw *text* below the line that pytest is writing, and go back to where that was."""
         with self._lock:
+            if self._paused:
+                return
             self._file.flush()
             back = self._writer.width_of_current_line % max(1, self._writer.fullwidth)
             self._put(f"\n\r\x1b[2K{text}\x1b[A\r" + (f"\x1b[{back}C" if back else ""))
             self._drawn = True
+
+    def pause(self, paused: bool) -> None:
+        """Stop drawing, or go on."""
+        with self._lock:
+            self.wipe()
+            self._paused = paused
 
     def wipe(self) -> None:
         """Take the line away."""

@@ -42,7 +42,7 @@ def test_setup_plan_runs_nothing(suite: Suite) -> None:
     assert "agentcompass_attempt" in shown.out
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+@pytest.mark.parametrize("workers", [[], ["-n2"], ["concurrency=2"]], ids=["serial", "n2", "engine"])
 def test_a_broken_task_is_an_error_of_its_own(suite: Suite, workers: list[str]) -> None:
     """A task that cannot be used is a collection error naming file, line and field; the rest runs; exit 1."""
     suite.tasks(task("a"), {"id": "bad", "instruction": "x", "verify": "true", "timeuot": "3"}, task("c"))
