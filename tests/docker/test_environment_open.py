@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from pytest_agentcompass.contracts.environment import BuildSpec, EnvironmentSpec
 from pytest_agentcompass.contracts.network import NetworkMode, NetworkPolicy
 from pytest_agentcompass.contracts.request import BenchmarkSpec, RunRequest
 from pytest_agentcompass.environments.docker import DockerEnvironment, remove_run, sweep
-from pytest_agentcompass.environments.docker.build import content_tag
+from pytest_agentcompass.environments.docker.build import build_image, content_tag, forget_builds
+from pytest_agentcompass.environments.docker.engine import engine
 from pytest_agentcompass.environments.docker.owner import private_root
 from pytest_agentcompass.errors import ConfigError, PlanningError, SandboxError, SetupError
 from pytest_agentcompass.redaction import add_secret
@@ -236,6 +238,26 @@ def test_build(
     assert again.info["image_id"] == sandbox.info["image_id"]
     same = docker_client.inspect_image(again.info["image"])  # type: ignore[no-untyped-call]
     assert same["Created"] == made
+
+
+def test_build_follows_its_base(
+    built: Any, run: Run, sandboxes: Any, base_image: str, tmp_path: Path, docker_client: docker.APIClient
+) -> None:
+    """An image is built again when the name it starts from means another image since; a lost name changes nothing."""
+    name = f"agentcompass-test-{uuid.uuid4().hex}"
+    spec = _context(tmp_path / "c", name, f"RUN echo {name}")
+    built(spec)
+    bases = []
+    for text in ("old", "new", None):
+        forget_builds()
+        if text:
+            base = _context(tmp_path / text, base_image, f"RUN echo {text} > /base")
+            built(base)
+            docker_client.tag(build_image(engine(), base).id, name, force=True)
+        else:
+            docker_client.remove_image(name)
+        bases.append(run(sandboxes.open(EnvironmentSpec(build=spec)).exec(["cat", "/base"])).stdout)
+    assert bases == ["old\n", "new\n", "new\n"]
 
 
 def test_tag_follows_content(base_image: str, tmp_path: Path, docker_client: docker.APIClient) -> None:

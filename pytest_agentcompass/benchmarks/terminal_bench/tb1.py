@@ -71,12 +71,26 @@ def load_tb1(folder: Path, environ: Mapping[str, str] = os.environ) -> TaskSpec:
 def _instruction(fields: Fields, warnings: list[str]) -> str:
     text = fields.text("instruction")
     if text and text.strip():
-        return text
+        return _named_description(fields, text, warnings) or text
     if fields.data.get("descriptions"):
         return _description(fields, warnings)
     near = [name for name in ("description", "prompt", "task", "name") if name in fields.data]
     found = f"; found {', '.join(map(repr, near))}, which the format does not define" if near else ""
     raise TaskLoadError(f"{fields.path}: instruction is required and not set{found}")
+
+
+def _named_description(fields: Fields, name: str, warnings: list[str]) -> str | None:
+    """Return the descriptions where the instruction is no more than the key of one of them."""
+    if not isinstance(fields.data.get("descriptions"), list):
+        return None
+    entries = fields.tables("descriptions")
+    if name.strip() not in [entry.data.get("key") for entry in entries]:
+        return None
+    warnings.append(
+        f"{fields.where('instruction')}: instruction {name.strip()!r} is only the key of an entry of 'descriptions'; "
+        f"the agent gets the text of all {len(entries)} entries"
+    )
+    return "\n\n".join(str(entry.text("description") or "").strip() for entry in entries)
 
 
 def _description(fields: Fields, warnings: list[str]) -> str:

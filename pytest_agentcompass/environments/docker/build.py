@@ -23,6 +23,7 @@ from docker.utils.build import exclude_paths
 from ...contracts.environment import BuildSpec
 from ...errors import SandboxError
 from ..archive import Ownership, pack_tree
+from .base import final_base, is_built_on
 from .engine import Engine, engine_errors, raise_for_status
 from .images import Image, Once, image_lookup
 from .owner import private_root
@@ -45,7 +46,7 @@ def forget_builds() -> None:
 
 
 def build_image(engine: Engine, spec: BuildSpec, *, platform: str | None = None) -> Image:
-    """Return the image of *spec*, built unless this engine has one of the same content.
+    """Return the image of *spec*, built unless this engine has one of the same content on the same base.
 
     Raises SandboxError with the last lines of the build's output; the failure is kept for the
     process's life, so that a broken Dockerfile costs one build and not one per attempt.
@@ -58,17 +59,24 @@ def build_image(engine: Engine, spec: BuildSpec, *, platform: str | None = None)
 def _find_or_build(engine: Engine, spec: BuildSpec, platform: str | None) -> Image:
     context = _Context(spec)
     tag = content_tag(spec, platform, context)
-    image = image_lookup(engine, tag)
+    base = final_base(context.text.decode("utf-8", "replace"), spec.target)
+    image = _current(engine, tag, base)
     if image is not None:
         return image
     with _build_lock(tag, spec.timeout_seconds):
-        image = image_lookup(engine, tag)
+        image = _current(engine, tag, base)
         if image is None:
             _build(engine, spec, platform, context, tag)
             image = image_lookup(engine, tag)
     if image is None:
         raise SandboxError(f"the image of {spec.context} was built but is not there (tag {tag})")
     return image
+
+
+def _current(engine: Engine, tag: str, base: str | None) -> Image | None:
+    """Return the image that was built; not one whose base has been pulled or built anew since."""
+    image = image_lookup(engine, tag)
+    return image if image is None or base is None or is_built_on(engine, tag, base) else None
 
 
 class _Context:

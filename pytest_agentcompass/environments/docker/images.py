@@ -12,7 +12,7 @@ from docker.errors import APIError, ImageNotFound
 from ...errors import SandboxError
 from .engine import Engine, engine_errors
 
-__all__ = ["Image", "Once", "find_image", "forget_images", "image_lookup"]
+__all__ = ["Image", "Once", "find_image", "forget_images", "image_layers", "image_lookup"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,16 @@ def image_lookup(engine: Engine, name: str) -> Image | None:
         workdir=config.get("WorkingDir") or "",
         has_entrypoint=bool(config.get("Entrypoint")),
     )
+
+
+def image_layers(engine: Engine, name: str) -> list[str] | None:
+    """Return the digests of the layers of the local image *name*, lowest first; None when there is none."""
+    with engine_errors(f"looking for image {name!r}"):
+        try:
+            found = engine.client.inspect_image(name)  # type: ignore[no-untyped-call]
+        except ImageNotFound:
+            return None
+    return list((found.get("RootFS") or {}).get("Layers") or [])
 
 
 def find_image(engine: Engine, name: str, *, pull: bool, platform: str | None = None) -> Image:

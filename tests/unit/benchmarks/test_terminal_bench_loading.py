@@ -406,6 +406,19 @@ TASK = [
 ]
 
 
+def test_instruction_that_names_a_description(tmp_path: Path) -> None:
+    """An instruction that is only the key of a description is not what the agent is asked: all descriptions are."""
+    text = (
+        "instruction: base\ndifficulty: easy\ndescriptions:\n"
+        "  - {key: base, description: Be fast.}\n  - {key: problem, description: Sort it.}\n"
+    )
+    task = one(tb1(tmp_path / "t", text))
+    assert task.question == "Be fast.\n\nSort it."
+    assert "line 1" in task.warnings[0]
+    assert "'base' is only the key" in task.warnings[0]
+    assert one(tb1(tmp_path / "u", text.replace("instruction: base", "instruction: Base it."))).question == "Base it."
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     task=st.dictionaries(st.sampled_from(TASK), st.sampled_from(VALUES), max_size=2),

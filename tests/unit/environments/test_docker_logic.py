@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from pytest_agentcompass.components.context import AttemptContext, set_current_attempt
 from pytest_agentcompass.contracts.environment import EnvironmentSpec, Resources
+from pytest_agentcompass.environments.docker.base import final_base
 from pytest_agentcompass.environments.docker.compose_file import rewrite
 from pytest_agentcompass.environments.docker.engine import with_retries
 from pytest_agentcompass.environments.docker.exec import finish, new_marker
@@ -382,3 +383,25 @@ def test_the_environment_section_wins(tmp_path: Path) -> None:
     assert (client["user"], client["command"], client["environment"]) == ("7", ["echo", "$$X"], {"A": "$$1"})
     assert (client["cpus"], client["mem_limit"], client["pids_limit"], client["init"]) == (2, "64m", 4096, True)
     assert client["deploy"]["resources"]["limits"] == {}
+
+
+# ---------------------------------------------------------------- bases
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "base"),
+    [
+        ("FROM a:1\n", None, "a:1"),
+        ("# FROM x\nfrom --platform=linux/amd64 a AS one\n", None, "a"),
+        ("FROM a AS one\nFROM b AS two\nFROM one\n", None, "a"),
+        ("FROM a AS one\nFROM b AS two\n", "ONE", "a"),
+        ("FROM a\n", "none", None),
+        ("FROM scratch\n", None, None),
+        ("ARG B=x\nFROM $B\n", None, None),
+        ("FROM a AS a\n", None, None),
+        ("", None, None),
+    ],
+)
+def test_final_base(text: str, target: str | None, base: str | None) -> None:
+    """The base is what the last stage, or the wanted one, starts from through other stages; unknown where it varies."""
+    assert final_base(text, target) == base
