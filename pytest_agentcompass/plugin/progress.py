@@ -94,9 +94,7 @@ class ProgressLines(_Counter):
         return self._always or self.run.slots > 1 or bool(self.run.config.pluginmanager.hasplugin("dsession"))
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_report_teststatus(
-        self, report: pytest.TestReport | pytest.CollectReport
-    ) -> tuple[str, str, str] | None:
+    def pytest_report_teststatus(self, report: pytest.TestReport | pytest.CollectReport) -> tuple[str, str, str] | None:
         """Leave an attempt's dot out where its line stands instead."""
         if self.run.config.option.verbose > 0 or not self._shown() or _OUTCOME not in _properties(report):
             return None
