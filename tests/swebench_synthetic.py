@@ -13,9 +13,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Instance", "build_instance", "prediction", "write_jsonl"]
+from pytest_agentcompass.contracts.record import AttemptRecord
+
+__all__ = ["EXPECTED", "Instance", "build_instance", "check", "prediction", "rows_and_predictions", "write_jsonl"]
 
 INSTANCE = "acme__shapes-1"
+#: what each patch of `Instance.patches` ends in: outcome, failure mode, the command that applied it, flags
+EXPECTED: dict[str, tuple[str, str, str, set[str]]] = {
+    "gold": ("passed", "none", "git apply --verbose", set()),
+    "no final newline": ("passed", "none", "git apply --verbose", set()),
+    "older context": ("passed", "none", "git apply --verbose --3way", set()),
+    "fuzzy context": ("passed", "none", "patch --batch --forward --fuzz=5 -p1 -i", set()),
+    "binary": ("passed", "none", "git apply --verbose", set()),
+    "binary without data": ("passed", "none", "patch --batch --forward --fuzz=5 -p1 -i", {"binary_left_out"}),
+    "wrong": ("failed", "none", "git apply --verbose", set()),
+    "empty": ("failed", "empty_patch", "", set()),
+    "blanks": ("failed", "empty_patch", "", set()),
+    "prose": ("failed", "patch_not_applied", "", set()),
+    "elsewhere": ("failed", "patch_not_applied", "", set()),
+    "forged": ("passed", "none", "git apply --verbose", {"forged_outcomes"}),
+    "printed": ("error", "contradiction", "git apply --verbose", {"forged_outcomes"}),
+    "silent": ("error", "no_tests", "git apply --verbose", {"forged_outcomes"}),
+    "slow": ("failed", "test_timeout", "git apply --verbose", set()),
+    "edits tests": ("passed", "none", "git apply --verbose", {"test_files_edited"}),
+}
 
 _STATS = '''"""Means of numbers."""
 
@@ -39,7 +60,7 @@ def spread(numbers):
 '''
 _FIXED = _STATS.replace("(len(numbers) - 1)", "len(numbers)")
 _OLD_STATS = _STATS.replace("def spread(numbers):", "def spread(numbers, key=None):")
-_TESTS = '''import pytest
+_TESTS = """import pytest
 
 from shapes.stats import mean, spread, total
 
@@ -55,10 +76,10 @@ def test_spread():
 @pytest.mark.parametrize("numbers", [[1, 2]], ids=["one two"])
 def test_total_again(numbers):
     assert total(numbers) == 3
-'''
+"""
 _NEW_TESTS = (
     _TESTS
-    + '''
+    + """
 
 def test_mean():
     assert mean([2, 4, 6]) == 4
@@ -67,7 +88,7 @@ def test_mean():
 @pytest.mark.parametrize("number", [5, 7])
 def test_mean_of_one(number):
     assert mean([number]) == number
-'''
+"""
 )
 _SCRIPT = """\
 #!/bin/bash
@@ -155,6 +176,24 @@ def prediction(instance: str, patch: bytes | None, model: str = "acme/model") ->
     return {"instance_id": instance, "model_name_or_path": model, "model_patch": text}
 
 
+def rows_and_predictions(folder: Path, instance: Instance) -> dict[str, str]:
+    """Write `rows.jsonl` and `preds.jsonl` with one instance per patch; return instance ids by patch."""
+    names = {kind: f"acme__shapes-{number}" for number, kind in enumerate(instance.patches, 1)}
+    write_jsonl(folder / "rows.jsonl", [{**instance.row, "instance_id": name} for name in names.values()])
+    predictions = [prediction(name, instance.patches[kind]) for kind, name in names.items()]
+    write_jsonl(folder / "preds.jsonl", predictions)
+    return names
+
+
+def check(kind: str, record: AttemptRecord) -> None:
+    """Assert that the record of a patch is what `EXPECTED` says."""
+    outcome, mode, command, flags = EXPECTED[kind]
+    assert (record.outcome, record.failure_mode.value) == (outcome, mode), record.issues
+    assert record.details.get("swebench", {}).get("applied_with", "") == command
+    assert {item["code"] for item in record.details.get("integrity", [])} == flags
+    assert record.metrics.get("resolved", False) is (outcome == "passed")
+
+
 def _patches(repository: Path, gold: bytes) -> dict[str, bytes]:
     """Return the patches by what they try."""
     wrong = _diff_of(repository, {"shapes/stats.py": _STATS.replace("- 1", "+ 1").encode()})
@@ -168,23 +207,37 @@ def pytest_runtest_makereport(item, call):
     outcome.get_result().outcome = "passed"
 """
     forged = _diff_of(repository, {"conftest.py": hook})
-    broken = _diff_of(repository, {"conftest.py": b"import os\nprint('PASSED tests/test_stats.py::test_mean')\nos._exit(3)\n"})
+    printing = b"""import os
+
+
+def pytest_configure(config):
+    config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
+    print("PASSED tests/test_stats.py::test_mean", flush=True)
+    os._exit(3)
+"""
+    printed = _diff_of(repository, {"conftest.py": printing})
+    silent = _diff_of(repository, {"conftest.py": b"import os\n\nos._exit(3)\n"})
     slow = _diff_of(repository, {"conftest.py": b"import time\ntime.sleep(120)\n"})
-    tests = _diff_of(repository, {"tests/test_stats.py": b"def test_mean():\n    pass\n", "shapes/stats.py": _FIXED.encode()})
+    tests = _diff_of(
+        repository, {"tests/test_stats.py": b"def test_mean():\n    pass\n", "shapes/stats.py": _FIXED.encode()}
+    )
     return {
         "gold": gold,
         "no final newline": gold.rstrip(b"\n"),
         "older context": _older_context(repository),
         "fuzzy context": _without_index(gold).replace(b" def mean(numbers):", b" def mean(values):"),
         "binary": binary,
-        "binary without data": _text_diff(repository, {"shapes/stats.py": _FIXED.encode(), "shapes/table.bin": b"\0\1"}),
+        "binary without data": _text_diff(
+            repository, {"shapes/stats.py": _FIXED.encode(), "shapes/table.bin": b"\0\1"}
+        ),
         "wrong": wrong,
         "empty": b"",
         "blanks": b"\n  \n",
         "prose": b"I fixed it.",
         "elsewhere": gold.replace(b"shapes/stats.py", b"shapes/missing.py"),
         "forged": forged,
-        "printed": broken,
+        "printed": printed,
+        "silent": silent,
         "slow": slow,
         "edits tests": tests,
     }

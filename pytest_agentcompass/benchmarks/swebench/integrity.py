@@ -21,7 +21,7 @@ SENSITIVE_INSTANCES = {
 _HOOKS = re.compile(
     rb"pytest_(?:runtest_(?:makereport|logreport|logfinish|protocol|call|setup|teardown)|report_teststatus|pyfunc_call"
     rb"|terminal_summary|sessionfinish|unconfigure|collection_modifyitems|itemcollected|cmdline_main|runtestloop)"
-    rb"|\bTestReport\b|\bTerminalReporter\b|\bhookwrapper\b|\.exitstatus\b|_exitstatus\b"
+    rb"|\bTestReport\b|\bTerminalReporter\b|\bhookwrapper\b|\.exitstatus\b|_exitstatus\b|\bos\._exit\b"
 )
 _PRINTED = re.compile(rb">>>>> (?:Start|End|Test|Patch|Applied|Reset|All|Some)")
 _PLUGIN = re.compile(
