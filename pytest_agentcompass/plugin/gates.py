@@ -196,6 +196,7 @@ class GateKeeper:
         """Show the gates below everything else that a run prints, and tell GitHub where it is there."""
         result = yield
         if self.run.context is None:
+            self._show_nothing(session)
             return result
         if self.results is None and (self.gates or self._suites) and session.exitstatus in _REPLACED:
             session.exitstatus = self.status = 12  # what was to be judged never was: never green
@@ -203,6 +204,15 @@ class GateKeeper:
         if os.environ.get("GITHUB_ACTIONS") == "true":
             self._github(session)
         return result
+
+    def _show_nothing(self, session: pytest.Session) -> None:
+        """Say that gates judged nothing where nothing was run."""
+        terminal: Any = session.config.pluginmanager.getplugin("terminalreporter")
+        empty = session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not session.config.option.collectonly
+        if empty and (self.gates or self._suites) and terminal is not None:
+            terminal.section("gates", sep="=")
+            code = f"exit code {int(session.exitstatus)} (pytest's own code stays)"
+            terminal.write_line(f"INVALID: no attempt was run, so there is nothing to judge -> {code}", red=True)
 
     def _show(self, session: pytest.Session) -> None:
         terminal: Any = session.config.pluginmanager.getplugin("terminalreporter")

@@ -164,13 +164,13 @@ def _refuse_conflict(attempt: PlannedAttempt, found: Sequence[tuple[_Part, Attem
 
 def _gaps(parts: Sequence[_Part], planned: Sequence[PlannedAttempt], chosen: dict[PlannedAttempt, _Part]) -> list[str]:
     found = []
+    missing = [attempt for attempt in planned if attempt not in chosen]
     plans = [part.shard.shard for part in parts if part.shard is not None]
-    if plans:
+    if plans and missing:  # a shard without tasks leaves no directory, and nothing is missing
         left = sorted(set(range(1, plans[0].count + 1)) - {shard.index for shard in plans})
         if left:
             names = ", ".join(f"{index}/{plans[0].count}" for index in left)
             found.append(f"shard {names} is missing" if len(left) == 1 else f"shards {names} are missing")
-    missing = [attempt for attempt in planned if attempt not in chosen]
     if missing:
         what = (
             "1 planned attempt has no record"

@@ -21,6 +21,9 @@ from .words import names_text, share
 __all__ = ["PlannedRequest", "RunState", "check_gates", "evaluate_gate", "evaluate_gates", "too_many_errors"]
 
 
+_PARTIAL = "only part of the suite was run: run all of it, or set allow_partial: true for this gate"
+
+
 @dataclass(frozen=True, slots=True)
 class RunState:
     """What the run itself says about whether it may be judged.
@@ -131,7 +134,7 @@ def evaluate_gate(
 def _obstacles(gate: Gate, scope: Scope, state: RunState) -> list[str]:
     found = list(state.broken)
     if state.partial and not gate.settings.allow_partial:
-        found += state.partial
+        found += [*state.partial, _PARTIAL]
     if not scope.tasks:
         found.append("there is no task with a result")
         return found
@@ -150,7 +153,7 @@ def too_many_errors(scope: Scope, limit: float, whose: str = "") -> list[str]:
     what = "1 attempt" if len(errors) == 1 else f"{len(errors)} attempts"
     return [
         f"{whose}{what} of {counted} ended in an infrastructure error ({modes}): {names}; that is "
-        f"{share(len(errors) / counted)}, more than max_infra_errors {share(limit)}"
+        f"{share(len(errors) / counted)}, more than max_infra_errors {share(limit)}: run them again"
     ]
 
 

@@ -168,7 +168,7 @@ def no_regression(
 ) -> tuple[Verdict, list[str]]:
     """Return FAIL when worse is shown (one-sided), PASS when it is not; the latter proves no equality."""
     alpha = 1 - settings.comparison_confidence
-    tested = f"one-sided p = {_p(shown.p_worse)} ({shown.method}), alpha {alpha:.3g}"
+    tested = f"one-sided p {_p(shown.p_worse)} ({shown.method}), alpha {alpha:.3g}"
     if _below(best.p_worse, alpha):
         return Verdict.FAIL, ["worse than the baseline is shown", tested, *_detectable(shown)]
     if _below(worst.p_worse, alpha):
@@ -178,7 +178,7 @@ def no_regression(
 
 
 def _p(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if value >= 0.001 else "< 0.001"
+    return "unknown" if value is None else f"= {value:.3g}" if value >= 0.001 else "< 0.001"
 
 
 def _detectable(shown: Comparison) -> list[str]:
