@@ -2,7 +2,8 @@
 
 Opens (stops the run) when
 
-* an endpoint refuses the key or the quota (`ModelUnavailable(..., kind="authentication"|"quota")`): at once;
+* an endpoint refuses the key, the quota or the model (`ModelUnavailable(..., kind=...)` with one of
+  `FATAL_KINDS`): at once;
 * three attempts in a row, over all processes of the run, ended in the same infrastructure error
   (`environment_error` of one provider, `model_unavailable` of one endpoint) with no graded one between.
   A provider that says that it can open sandboxes (`preflight`) gets more time: the tasks may be at fault.
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["FATAL_KINDS", "Breaker", "RunStopped"]
 
 #: values of `ModelUnavailable.kind` that no later attempt can get past
-FATAL_KINDS = frozenset({"authentication", "quota"})
+FATAL_KINDS = frozenset({"authentication", "not_found", "quota"})
 _THRESHOLD = 3
 _PATIENCE = 3  # times the threshold for a provider that says that it is well
 

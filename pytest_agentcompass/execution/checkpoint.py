@@ -16,7 +16,7 @@ from ..results.records import DamagedRecord, decode_record, encode_record
 
 if TYPE_CHECKING:
     from ..contracts.record import AttemptRecord
-    from .attempt import Attempt
+    from .attempt_state import AttemptState
 
 __all__ = ["drop_checkpoint", "load_checkpoint", "restore", "save_checkpoint"]
 
@@ -24,19 +24,19 @@ _NAME = "checkpoint.json"
 _EVALUATION = ("evaluate", "analyze", "close")
 
 
-def save_checkpoint(attempt: Attempt, record: AttemptRecord) -> None:
+def save_checkpoint(attempt: AttemptState, record: AttemptRecord) -> None:
     """Store *record* (drafted before the evaluation) as the attempt's checkpoint."""
     folder = attempt.attempt_context.directory
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / _NAME, encode_record(record))
 
 
-def drop_checkpoint(attempt: Attempt) -> None:
+def drop_checkpoint(attempt: AttemptState) -> None:
     """Remove the checkpoint: a graded record holds everything."""
     (attempt.attempt_context.directory / _NAME).unlink(missing_ok=True)
 
 
-def load_checkpoint(attempt: Attempt, fingerprint: str) -> AttemptRecord | None:
+def load_checkpoint(attempt: AttemptState, fingerprint: str) -> AttemptRecord | None:
     """Return the attempt's checkpoint if it may be graded: whole, of the same run fingerprint, with nothing masked."""
     try:
         raw = read_bytes(attempt.attempt_context.directory / _NAME)
@@ -47,7 +47,7 @@ def load_checkpoint(attempt: Attempt, fingerprint: str) -> AttemptRecord | None:
     return None if masked or record.fingerprint.get("run") != fingerprint else record
 
 
-def restore(attempt: Attempt, record: AttemptRecord) -> bool:
+def restore(attempt: AttemptState, record: AttemptRecord) -> bool:
     """Bring *attempt* to the moment before its evaluation, from *record*; False when its benchmark cannot.
 
     Costs of the agent, its answer, artifacts and its own failure are taken over; what the earlier

@@ -12,7 +12,7 @@ from ..redaction import plain
 from ..results.fingerprints import both_fingerprints
 
 if TYPE_CHECKING:
-    from .attempt import Attempt
+    from .attempt_state import AttemptState
 
 __all__ = ["build_record", "verdict"]
 
@@ -26,7 +26,7 @@ def _tail(text: str) -> str:
     )
 
 
-def verdict(attempt: Attempt) -> tuple[bool | None, float | None]:
+def verdict(attempt: AttemptState) -> tuple[bool | None, float | None]:
     """Return whether the attempt passed, and its score; both None when there is no score."""
     contract = attempt.context.benchmark.metric_contract
     value = attempt.result.metrics.get(contract.primary) if attempt.evaluated else None
@@ -38,7 +38,7 @@ def verdict(attempt: Attempt) -> tuple[bool | None, float | None]:
     return value >= (1.0 if threshold is None else threshold), float(value)
 
 
-def build_record(attempt: Attempt) -> AttemptRecord:
+def build_record(attempt: AttemptState) -> AttemptRecord:
     """Return the record of *attempt*: scrubbed, plain data."""
     result, request, task = attempt.result, attempt.request, attempt.task
     passed, score = verdict(attempt)
@@ -84,7 +84,7 @@ def build_record(attempt: Attempt) -> AttemptRecord:
     )
 
 
-def _fingerprint(attempt: Attempt) -> dict[str, Any]:
+def _fingerprint(attempt: AttemptState) -> dict[str, Any]:
     if attempt.plan is None:
         return {}
     version = attempt.context.harness.version if attempt.context.harness else ""
