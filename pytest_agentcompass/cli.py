@@ -46,6 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     regrade.set_defaults(verb=_regrade)
     _add_compare(verbs)
     _add_merge(verbs)
+    server = verbs.add_parser("model-server", help="serve scripted answers of a model on loopback, in three protocols")
+    server.add_argument("script", metavar="SCRIPT.yaml", type=Path, help="what to answer (see docs/models.md)")
+    server.add_argument("--port", type=int, default=0, metavar="N", help="port to listen on (default: a free one)")
+    server.add_argument("--print-port", action="store_true", help="print the port alone")
+    server.set_defaults(verb=_model_server)
     clean = verbs.add_parser("clean", help="remove sandboxes whose owners are dead")
     clean.set_defaults(verb=_clean)
     for verb in (report, regrade, show):
@@ -170,6 +175,24 @@ def _merge(arguments: argparse.Namespace) -> int:
     )
     print("\n".join(lines))
     return code
+
+
+def _model_server(arguments: argparse.Namespace) -> int:
+    from .models.scripted import ScriptedServer, load_script
+
+    script = load_script(arguments.script)
+    try:
+        server = ScriptedServer(script, arguments.port)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"port {arguments.port} cannot be used: {error}") from error
+    print(server.port if arguments.print_port else f"base_url={server.base_url}", flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.close()
+    return 0
 
 
 def _clean(arguments: argparse.Namespace) -> int:
