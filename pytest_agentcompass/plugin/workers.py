@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..execution.cleanup import sweep
+from ..redaction import clean_text, plain
 
 if TYPE_CHECKING:
     from .session import AgentCompassRun
@@ -16,11 +17,23 @@ if TYPE_CHECKING:
 __all__ = ["WorkerHooks"]
 
 
+def _wire(value: Any) -> Any:
+    """Return *value* as plain data; tuples stay tuples, by which pytest knows the reason of a skip."""
+    if type(value) is tuple:
+        return tuple(_wire(item) for item in value)
+    if type(value) is list:
+        return [_wire(item) for item in value]
+    if type(value) is dict:
+        return {clean_text(str(key)): _wire(item) for key, item in value.items()}
+    return plain(value)
+
+
 class WorkerHooks:
     """Hooks of xdist, in the controller and in the workers."""
 
     def __init__(self, run: AgentCompassRun) -> None:
         self.run = run
+        self._died = False
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Say in the run directory which process a worker is."""
@@ -36,11 +49,32 @@ class WorkerHooks:
         if self.run.context is not None:
             node.workerinput["agentcompass_rundir"] = str(self.run.context.directory.path)
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
+        """Let only plain data on the wire, whatever a plugin put on a report.
+
+        One Path or lone surrogate in it kills the worker, and the outcome is lost.
+        """
+        data = yield
+        return _wire(data) if self.run.is_worker else data
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: Any) -> None:
         """Remove what a dead worker left."""
         if error:
-            self.run.notes.extend(sweep(self.run.registry))
+            self._died = True
+            self._sweep()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Look again: a worker that was lost may have been dying only."""
+        if self._died:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Ask the providers of all requests: with workers this process itself has used none."""
+        for id in self.run.environment_ids():
+            self.run.notes.extend(self.run.registry.make("environment", id).sweep())
 
     def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
         """Ask the workers to end: xdist's own way lets them finish their items first."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -171,10 +171,11 @@ class Suite:
 
     def __post_init__(self) -> None:
         self.write("pytest.ini", _INI)
-        kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
-        home = self.path.parent / "home"
-        home.mkdir(exist_ok=True)
-        self.env = {**kept, "HOME": str(home), "COLUMNS": "240", "NO_COLOR": "1"}
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
+        home, temporary = self.path.parent / "home", self.path.parent / "tmp"
+        for folder in (home, temporary):
+            folder.mkdir(exist_ok=True)
+        self.env = {**kept, "HOME": str(home), "TMPDIR": str(temporary), "COLUMNS": "240", "NO_COLOR": "1"}
 
     def write(self, name: str, text: str) -> Path:
         """Write a file."""
@@ -216,6 +217,6 @@ class Suite:
         """Collect only, and print the node ids."""
         return self.run(*args, "--collect-only", "-q", cwd=cwd)
 
-    def started(self) -> Iterator[Path]:
-        """Yield the marker files that attempts of the run made."""
-        yield from self.path.glob("started-*")
+    def sandboxes(self) -> list[Path]:
+        """Return the working directories of attempts that are left."""
+        return [path for path in (self.path.parent / "tmp").glob("agentcompass-*/host_process/*") if path.is_dir()]
