@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import json
 import os
 import re
 import shutil
@@ -279,14 +278,6 @@ class AgentCompassRun:
     def run_id(self) -> str:
         """The run's id; empty before the run directory is made."""
         return self.context.run_id if self.context else ""
-
-    def environment_ids(self) -> list[str]:
-        """Return the providers of all requests of the run, whichever process collected them."""
-        found = {request.environment.id for request in self.requests.values()}
-        if self.context is not None:
-            for path in self.context.directory.path.glob("requests/*/request.json"):
-                found.add(json.loads(json.loads(path.read_bytes())["environment.id"]))
-        return sorted(found)
 
     def environment_ids(self) -> list[str]:
         """Return the providers of all requests of the run, whichever process collected them."""

@@ -62,7 +62,7 @@ def test_a_users_environment_is_used_and_left_to_its_owner(suite: Suite) -> None
 
 @pytest.mark.parametrize("engine", [[], ["concurrency=4"]], ids=["serial", "engine"])
 def test_scopes_hold(suite: Suite, engine: list[str]) -> None:
-    """B8: session, module (request), class (task) and function (attempt) fixtures are made as often as their scope says.
+    """B8: fixtures of session, module (request), class (task) and function (attempt) are made as often as that says.
 
     With concurrency=N such items stay item-driven, before whose attempt the user's fixtures run.
     """
