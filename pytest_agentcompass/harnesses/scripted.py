@@ -173,4 +173,4 @@ def _failure(step: ScriptedStep, result: RunResult) -> Exception:
     mode = FailureMode(step.fail)
     if mode.fault is Fault.AGENT:
         return AgentFailure(step.message, mode.value, result=result)
-    return _KINDS.get(mode.value, InfrastructureError)(step.message, mode.value)
+    return _KINDS.get(mode.value, InfrastructureError)(step.message, mode.value, result=result)
