@@ -34,6 +34,8 @@ def decided(gate: Gate, summary: Summary, baseline: Summary | None, requests: Se
     kind = gate.metric.name.kind
     if kind is not MetricKind.SHARE and too_many_errors(scope, gate.settings.max_infra_errors):
         return True
+    if gate.metric.name.name == "errors" and isinstance(gate.rule, Threshold) and gate.rule.comparison.startswith("<"):
+        return True
     may_pass, may_fail = _directions(gate, scope)
     if not may_pass and not may_fail:
         return False
@@ -51,7 +53,7 @@ def _directions(gate: Gate, scope: Scope) -> tuple[bool, bool]:
         return (True, True) if plain or single else (False, False)
     if isinstance(gate.rule, Threshold) and gate.rule.comparison.startswith("<"):
         growing = name.kind is MetricKind.SHARE or name.name in _GROWING
-        return name.name == "errors", growing and gate.settings.confidence is None
+        return False, growing and gate.settings.confidence is None
     return False, False
 
 

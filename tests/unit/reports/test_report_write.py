@@ -73,6 +73,13 @@ def test_summary_holds_what_a_later_comparison_needs(make_run: MakeRun) -> None:
     assert [request[name] for name in ("name", "benchmark", "harness", "model", "environment")] == [
         *("first", "not-installed", "h", "m", "docker")
     ]
+    same = {
+        "failure_mode": "none",
+        "seconds": 1.5,
+        "cost_usd": 0.25,
+        "usage": {"cost_usd": 0.25},
+        "discarded_usage": {},
+    }
     assert request["tasks"][0] == {
         "task_id": "a",
         "category": "math",
@@ -81,8 +88,8 @@ def test_summary_holds_what_a_later_comparison_needs(make_run: MakeRun) -> None:
         "c": 1,
         "valid": 2,
         "attempts": [
-            {"attempt": 1, "outcome": "passed", "score": 1.0, "failure_mode": "none", "seconds": 1.5, "cost_usd": 0.25},
-            {"attempt": 2, "outcome": "failed", "score": 0.0, "failure_mode": "none", "seconds": 1.5, "cost_usd": 0.25},
+            {"attempt": 1, "outcome": "passed", "score": 1.0, "metrics": {"correct": True}, **same},
+            {"attempt": 2, "outcome": "failed", "score": 0.0, "metrics": {"correct": False}, **same},
         ],
     }
     assert [item["outcome"] for item in request["tasks"][1]["attempts"]] == ["error", "missing"]
