@@ -119,7 +119,15 @@ def _parsed(written: str, word: str) -> Any:
     try:
         return load_yaml_text(written, "value")
     except ConfigError as error:
-        raise ConfigError(f"{word!r}: {error.message}") from error
+        raise ConfigError(f"{word!r}: {error.message}{_hint(written)}") from error
+
+
+def _hint(written: str) -> str:
+    """Say how a text that only begins like a list or mapping is given."""
+    if written[:1] in ("'", '"'):
+        return ""
+    text = written.replace("'", "''")
+    return f"; a text that begins with {written[0]} stands in quotes: '{text}'"
 
 
 def _unplaced(node: Any) -> Any:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..contracts.outcome import FailureMode
+from ..contracts.outcome import INFRASTRUCTURE_MODES, FailureMode, Fault
 from ..contracts.record import AttemptRecord
 from .escape import one_line, tail
 
-__all__ = ["failing_tests", "failure_text", "reason"]
+__all__ = ["decisive_mode", "failing_tests", "failure_text", "reason"]
 
 _PHRASES = {
     FailureMode.AGENT_TIMEOUT: "the agent ran out of time",
@@ -44,19 +44,36 @@ _PHRASES = {
 _FINE = frozenset({"passed", "pass", "ok", "success", "skipped", "skip", "xfail", "xfailed"})
 _SHOWN_TESTS = 10
 _SHOWN_NOTES = 5
+_INFRASTRUCTURE = frozenset(mode.value for mode in INFRASTRUCTURE_MODES)
+#: notes in which a benchmark says why an answer or a state did not count
+_VERDICTS = frozenset({"no_answer", "verifier_failed", "wrong_answer"})
+
+
+def decisive_mode(record: AttemptRecord) -> FailureMode:
+    """Return the failure mode that made the outcome.
+
+    It is the record's own, except where an agent failed first and the infrastructure after it: then there
+    is no score because of the latter.
+    """
+    if record.outcome == "error" and record.failure_mode.fault is Fault.AGENT:
+        for code in (issue.get("code", "") for issue in record.issues if issue.get("severity", "error") == "error"):
+            if code in _INFRASTRUCTURE:
+                return FailureMode(code)
+    return record.failure_mode
 
 
 def reason(record: AttemptRecord, limit: int = 200) -> str:
     """Say in one line why *record* ended as it did."""
-    outcome = record.outcome
-    parts = [_PHRASES.get(record.failure_mode, "")]
-    message = _message(record)
+    outcome, message = record.outcome, _message(record)
+    phrase = _PHRASES.get(decisive_mode(record), "")
+    if outcome == "failed" and record.failure_mode is FailureMode.NONE:
+        message = _verdict(record, message)
     if outcome == "passed":
-        parts.insert(0, "passed")
-    elif outcome == "failed":
-        parts.append(message if record.failure_mode is not FailureMode.NONE else _verdict(record, message))
+        parts = ["passed", phrase]
+    elif phrase and message.split()[:2] == phrase.split()[:2]:
+        parts = [message]  # it has the same subject and says more
     else:
-        parts.append(message)
+        parts = [phrase, message]
     text = ": ".join(part for part in parts if part)
     return one_line(text or f"{outcome}, no reason recorded", limit)
 
@@ -82,7 +99,7 @@ def failure_text(record: AttemptRecord, record_path: str, lines: int = 15) -> st
 def _message(record: AttemptRecord) -> str:
     """Return the message of the issue that gave the failure mode, else of the first error."""
     errors = [issue for issue in record.issues if issue.get("severity", "error") == "error"]
-    named = [issue for issue in errors if issue.get("code") == record.failure_mode.value]
+    named = [issue for issue in errors if issue.get("code") == decisive_mode(record).value]
     chosen = (named or errors or [{}])[0]
     return chosen.get("message", "")
 
@@ -95,7 +112,10 @@ def _verdict(record: AttemptRecord, message: str) -> str:
         return f"{len(failing)} of {len(record.tests)} tests did not pass: {names}{more}"
     if message:
         return message
-    return "not solved" if record.score is None or record.score == 0 else f"not solved: score {record.score:g}"
+    if record.score:
+        return f"not solved: score {record.score:g}"
+    said = [issue["message"] for issue in record.issues if issue.get("code") in _VERDICTS and issue.get("message")]
+    return ": ".join(["not solved", *said[-1:]])
 
 
 def _expectation(record: AttemptRecord) -> list[str]:

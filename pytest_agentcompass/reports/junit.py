@@ -14,7 +14,7 @@ from ..contracts.record import AttemptRecord
 from ..metrics.tallies import Planned
 from ..redaction import scrub
 from ..results.layout import escape_id
-from .attempt_text import failure_text, reason
+from .attempt_text import decisive_mode, failure_text, reason
 from .escape import cap, xml_name, xml_text
 from .gates import gate_suite
 from .summary import RequestResult
@@ -93,8 +93,9 @@ def _case(key: Planned, record: AttemptRecord | None, record_path: RecordPath, u
         return case
     kind = _RESULTS[unresolved].get(record.outcome)
     if kind is not None:
-        mode = "not_solved" if record.failure_mode is FailureMode.NONE else record.failure_mode.value
-        case.append(_result(kind, mode, reason(record), failure_text(record, path)))
+        mode = decisive_mode(record)
+        code = "not_solved" if mode is FailureMode.NONE else mode.value
+        case.append(_result(kind, code, reason(record), failure_text(record, path)))
     output = _output(record)
     if output:
         case.system_out = output

@@ -78,6 +78,16 @@ def test_what_cannot_start_is_an_error(run: Run, sandbox: DockerSession, command
     assert not isinstance(caught.value, EnvironmentGone)
 
 
+def test_a_removed_working_directory_is_made_again(run: Run, sandbox: DockerSession) -> None:
+    """An agent that removes its working directory leaves a sandbox in which a verifier still starts."""
+    folder = sandbox.default_workdir = "/gone/for good"
+    assert run(sandbox.exec(["pwd"])).stdout == f"{folder}\n"
+    run(sandbox.exec(["rm", "-rf", folder]))
+    assert run(sandbox.exec(["sh", "-c", "pwd; ls -A"], user="1000")).stdout == f"{folder}\n"
+    with pytest.raises(SandboxError, match="nosuch"):
+        run(sandbox.exec(["nosuch"]))
+
+
 @pytest.mark.parametrize(
     ("command", "status"),
     [("nosuchcmd", 127), ("exit 124", 124), ("exit 126", 126), ("kill -9 $$", 137), ("exit 137", 137), ("exit 5", 5)],

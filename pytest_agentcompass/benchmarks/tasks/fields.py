@@ -148,12 +148,12 @@ def _optional_text(fields: Mapping[str, Any], name: str) -> str:
     return "" if value is None else _as_text(fields, name, value)
 
 
-def _as_text(fields: Mapping[str, Any], name: str, value: Any) -> str:
+def _as_text(fields: Mapping[str, Any], name: str, value: Any, shown: str = "") -> str:
     if type(value) is str:
         return value
     if isinstance(value, (Scalar, Map)) or isinstance(fields, Map):
-        return text(value, name)
-    raise _error(fields, name, f"must be a text, not {_json_kind(value)}")
+        return text(value, shown or name)
+    raise _error(fields, shown or name, f"must be a text, not {_json_kind(value)}")
 
 
 def _json_kind(value: Any) -> str:
@@ -266,7 +266,7 @@ def _files(fields: Mapping[str, Any], name: str, folder: str, hashes: list[bytes
 
 def _file(given: Mapping[str, Any], path: str, value: Any, folder: str, hashes: list[bytes]) -> dict[str, Any]:
     if not isinstance(value, dict):
-        return {"text": _content(given, path, value)}
+        return {"text": _content(given, path, value, f"the file {path!r}")}
     known = ("content", "source", "executable")
     for key in value:
         if key not in known:
@@ -286,8 +286,10 @@ def _file(given: Mapping[str, Any], path: str, value: Any, folder: str, hashes: 
     return file
 
 
-def _content(given: Mapping[str, Any], name: str, value: Any) -> str:
-    return text(value, name, empty=True) if isinstance(value, Scalar) else _as_text(given, name, value)
+def _content(given: Mapping[str, Any], name: str, value: Any, shown: str = "") -> str:
+    if isinstance(value, Scalar):
+        return text(value, shown or name, empty=True)
+    return _as_text(given, name, value, shown)
 
 
 def _local(value: Mapping[str, Any], folder: str, hashes: list[bytes]) -> str:
@@ -377,7 +379,7 @@ def _variables(fields: Mapping[str, Any], name: str) -> dict[str, str]:
     given = fields[name]
     if not isinstance(given, dict):
         raise _error(fields, name, "must be a mapping of names to texts")
-    return {key: _content(given, key, value) for key, value in given.items()}
+    return {key: _content(given, key, value, f"the variable {key!r}") for key, value in given.items()}
 
 
 def _check_hints(fields: Mapping[str, Any], hints: dict[str, Any]) -> None:

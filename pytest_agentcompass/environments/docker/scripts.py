@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .processes import MARKER
 
-__all__ = ["KILL", "RESET", "SNAPSHOT", "UPTIME"]
+__all__ = ["KILL", "RESET", "SNAPSHOT", "UPTIME", "WORKDIR"]
 
 # Prints its own pid, then one NUL-ended block for each process:
 #   P pid uid gid readable marker listens (name) state parent ... as in /proc/PID/stat
@@ -104,3 +104,8 @@ mkdir -p -- "$path" && chmod 755 "$path" && chown "$owner" "$path"
 
 # The clock that process start times are told in: seconds since boot.
 UPTIME = "read up rest </proc/uptime && echo $up"
+
+# workdir: PATH OWNER. Fails where the path is there already, so that nothing of another's is taken over.
+WORKDIR = r"""
+[ ! -e "$1" ] && [ ! -L "$1" ] && mkdir -p -- "$1" && chown "$2" "$1"
+"""

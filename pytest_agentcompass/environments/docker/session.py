@@ -23,14 +23,14 @@ from ...components.environment import EnvironmentSession
 from ...contracts.environment import Healthcheck
 from ...contracts.network import NetworkMode, NetworkPolicy
 from ...contracts.outcome import ExecResult
-from ...errors import PlanningError, SandboxError, SetupError
+from ...errors import EnvironmentGone, PlanningError, SandboxError, SetupError
 from ..archive import Limits, Ownership, pack_bytes, pack_file, pack_tree
 from .engine import Engine, engine_errors
 from .exec import Command, Runner, finish, new_marker
 from .files import Place, Transfers
 from .memory import OomCounter
 from .processes import Baseline, leftovers
-from .scripts import RESET, UPTIME
+from .scripts import RESET, UPTIME, WORKDIR
 from .sweep import remove_container, remove_labelled
 
 __all__ = ["DockerSession", "Opened", "release"]
@@ -114,10 +114,24 @@ class DockerSession(EnvironmentSession):
             marker=new_marker(prefix),
         )
         self._oom.remember()
-        result = await self._runner.run(order)
+        try:
+            result = await self._runner.run(order)
+        except EnvironmentGone:
+            raise
+        except SandboxError:
+            if cwd is not None or not await self._workdir_again():
+                raise
+            result = await self._runner.run(order)
         if result.returncode == _OUT_OF_MEMORY:
             result.out_of_memory = await self._oom.rose(self._runner)
         return result
+
+    async def _workdir_again(self) -> bool:
+        """Make the working directory again where an agent removed it; return whether that was so.
+
+        Such an agent is graded like any other: there is nothing in the folder.
+        """
+        return (await self._runner.script(WORKDIR, self.default_workdir or "/", self.default_user or "0")).ok
 
     async def run_setup(self, commands: Sequence[str]) -> None:
         """Run the task's setup commands; SetupError with the output of one that fails."""

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_agentcompass.contracts.outcome import FailureMode
 from pytest_agentcompass.contracts.record import AttemptRecord
-from pytest_agentcompass.reports.attempt_text import _PHRASES, failing_tests, failure_text, reason
+from pytest_agentcompass.reports.attempt_text import _PHRASES, decisive_mode, failing_tests, failure_text, reason
 
 MakeRecord = Callable[..., AttemptRecord]
 
@@ -41,6 +41,18 @@ def test_reason_takes_the_issue_that_gave_the_mode(make_record: MakeRecord) -> N
     assert reason(make_record("error", issues=issues)) == "the environment failed: image x is not there"
 
 
+def test_an_error_after_the_agents_failure_is_named(make_record: MakeRecord) -> None:
+    """Where an agent failed and then the verifier did not start, the reason is why there is no score."""
+    issues = (
+        issue("agent_error", "the agent ended with status 1"),
+        issue("verifier_not_started", "the verifier './x' was not started", phase="evaluate"),
+    )
+    record = make_record("error", status="run_error_or_eval_error", failure_mode="agent_error", issues=issues)
+    assert decisive_mode(record) is FailureMode.VERIFIER_NOT_STARTED
+    assert reason(record) == "the verifier './x' was not started"
+    assert "  error (run): the agent ended with status 1" in failure_text(record, "p")
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "text"),
     [
@@ -54,6 +66,16 @@ def test_reason_takes_the_issue_that_gave_the_mode(make_record: MakeRecord) -> N
             "the agent ran out of time: after 60 s",
         ),
         ("failed", {"issues": (issue("none", "wrong answer"),)}, "wrong answer"),
+        (
+            "failed",
+            {"issues": (issue("verifier_failed", "the verifier ended with status 124", severity="info"),)},
+            "not solved: the verifier ended with status 124",
+        ),
+        (
+            "failed",
+            {"failure_mode": "agent_error", "issues": (issue("agent_error", "the agent ended with status 3"),)},
+            "the agent ended with status 3",
+        ),
         ("error", {"issues": ()}, "the environment failed"),
         ("satisfied", {}, "an earlier attempt of the task passed"),
         ("error", {"failure_mode": "none"}, "image foo:1 is not there"),
