@@ -10,7 +10,7 @@ from ..components.calls import call
 from ..components.environment import EnvironmentSession
 from ..contracts.outcome import FailureMode, RunResult
 from ..contracts.task import PreparedTask
-from ..errors import AgentFailure
+from ..errors import AgentFailure, InfrastructureError
 from ..planning.network import restriction_notice
 from .artifacts import collect_artifacts
 from .attempt_state import AttemptStopped
@@ -113,6 +113,9 @@ class AgentRun(AttemptEntry):
             except AgentFailure as failure:
                 self._take(getattr(failure, "result", None))
                 self.result.fail(failure.failure_mode, "run", failure.message)
+            except InfrastructureError as error:
+                self._take(getattr(error, "result", None))  # what was spent before it is spent
+                raise
             except TimeoutError as error:
                 self.result.fail(FailureMode.AGENT_TIMEOUT, "run", str(error))
 
