@@ -7,18 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "HERE",
-    "Block",
-    "Command",
-    "blocks",
-    "commands",
-    "first_column",
-    "links",
-    "pattern",
-    "plain_output",
-    "prose",
-]
+__all__ = ["HERE", "Block", "Command", "blocks", "commands", "first_column", "links", "pattern", "plain_output"]
 
 #: where the commands of the documentation are said to be run
 HERE = "/home/you/pytest-agentcompass"
@@ -63,7 +52,7 @@ def blocks(page: Path) -> Iterator[Block]:
                 body.append(line[indent:])
         elif body is None:
             language, _, rest = fence["info"].partition(" ")
-            words = {key: value for key, value in re.findall(r'(\w+)="?([^"\s]+)"?', rest)}
+            words = dict(re.findall(r'(\w+)="?([^"\s]+)"?', rest))
             body, start, indent = [], number, len(fence["indent"])
         else:
             yield Block(language, words, "\n".join(body) + "\n", start)
@@ -78,14 +67,10 @@ def commands(block: Block) -> Iterator[Command]:
         yield Command(text, output, int(block.words.get("status", "0")), block.line)
 
 
-def prose(page: Path) -> str:
-    """Return a page without its code blocks."""
-    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-
-
 def links(page: Path) -> list[str]:
     """Return the targets of a page's links."""
-    return _LINK.findall(prose(page))
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return _LINK.findall(text)
 
 
 def first_column(page: Path, header: str) -> list[str]:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs_text import blocks, commands, first_column, links, pattern, plain_output
 
 from pytest_agentcompass import __version__
 from pytest_agentcompass.benchmarks.tasks.fields import FIELDS
@@ -24,8 +25,6 @@ from pytest_agentcompass.environments.docker.settings import DockerParams
 from pytest_agentcompass.errors import ConfigError
 from pytest_agentcompass.harnesses.command import CommandParams
 
-from docs_text import blocks, commands, first_column, links, pattern, plain_output
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.glob("*.md"))
@@ -35,7 +34,7 @@ OWN = [
     if page.parent == ROOT
     or page.stem
     in {
-        "architecture", "configuration", "environments", "extending", "harnesses", "results", "selection", "tasks",
+        "architecture", "configuration", "environments", "exit-codes", "extending", "gates", "harnesses", "results", "selection", "tasks",
         "terminal-bench",
     }
 ]  # fmt: skip
