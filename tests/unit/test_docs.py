@@ -24,6 +24,7 @@ from pytest_agentcompass.contracts.outcome import FailureMode
 from pytest_agentcompass.environments.docker.settings import DockerParams
 from pytest_agentcompass.errors import ConfigError
 from pytest_agentcompass.harnesses.command import CommandParams
+from pytest_agentcompass.metrics.gates import GateSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -113,6 +114,7 @@ def test_command_line_options_table() -> None:
         ("harnesses.md", "param of command", CommandParams.model_fields),
         ("environments.md", "param of docker", DockerParams.model_fields),
         ("terminal-bench.md", "param", TerminalBenchParams.model_fields),
+        ("gates.md", "gate setting", GateSettings.__dataclass_fields__),
         ("results.md", "failure mode", [mode.value for mode in FailureMode]),
     ],
 )
