@@ -35,7 +35,8 @@ OWN = [
     if page.parent == ROOT
     or page.stem
     in {
-        "architecture", "configuration", "environments", "exit-codes", "extending", "gates", "harnesses", "results", "selection", "tasks",
+        "architecture", "configuration", "environments", "exit-codes", "extending", "gates", "harnesses", "results",
+        "selection", "tasks",
         "terminal-bench",
     }
 ]  # fmt: skip
