@@ -261,16 +261,21 @@ def _literal(node: Scalar, path: tuple[str, ...]) -> str:
 
 
 def resolve_paths(tree: Map, bases: Mapping[str, Path], home: str | None) -> Map:
-    """Return *tree* with the relative local paths of its benchmark and environment sections made absolute.
+    """Return *tree* with the relative local paths of its benchmark, harness and environment sections made absolute.
 
     *bases* gives the folder that each source's paths are relative to. Paths are benchmark params named
-    `path` or ending in `_path`, `_file`, `_dir`, and the environment's build contexts, compose files and
-    mount sources.
+    `path` or ending in `_path`, `_file`, `_dir`, the harness param `path` (other paths of a harness may be in the
+    sandbox), and the environment's build contexts, compose files and mount sources.
     """
     result = merge(tree, Map())
     benchmark = result.get("benchmark")
     if isinstance(benchmark, Map) and isinstance(benchmark.get("params"), Map):
         benchmark["params"] = _paths_below(benchmark["params"], bases, home)
+    harness = result.get("harness")
+    if isinstance(harness, Map) and isinstance(params := harness.get("params"), Map):
+        harness["params"] = params = merge(params, Map())
+        if isinstance(params.get("path"), Scalar):
+            params["path"] = _absolute(params["path"], bases, home)
     environment = result.get("environment")
     if isinstance(environment, Map):
         for section, key in (("build", "context"), ("compose", "file")):

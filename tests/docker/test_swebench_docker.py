@@ -126,7 +126,7 @@ def test_killed_and_resumed(folder: Path, instance: Instance) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
+    killed.communicate(timeout=60)
     resumed, output = _pytest(folder, "killed", "--agentcompass-resume=last")
     assert resumed == undisturbed, output
     assert set(resumed["resolved_ids"]) == {names[kind] for kind in ("gold", "binary", "forged")}

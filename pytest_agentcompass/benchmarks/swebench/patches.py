@@ -34,11 +34,11 @@ _SECONDS = 300.0
 _SHOWN = 4000
 _HEADER = re.compile(rb'diff --git "?a/.+ "?(b/.+)$')
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
-#: Files that tools leave behind. Only files that the repository does not track yet are left out.
+#: What tools leave behind. Only files that were not there at the start are left out, committed or not.
 _PRODUCTS = (
     "__pycache__/", "*.py[cod]", "*$py.class", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".hypothesis/",
-    ".tox/", ".nox/", ".venv/", "venv/", "*.egg-info/", ".eggs/", "build/", "dist/", ".coverage", ".coverage.*",
-    "htmlcov/", "node_modules/", "*.o", "*.so", "*.orig", "*.rej", ".DS_Store",
+    ".tox/", ".nox/", "/.venv/", "/venv/", "*.egg-info/", ".eggs/", "/build/", "/dist/", ".coverage", ".coverage.*",
+    "/htmlcov/", "node_modules/", "*.o", "*.so", "*.orig", "*.rej", ".DS_Store",
 )  # fmt: skip
 
 
@@ -191,17 +191,18 @@ async def _clean(env: EnvironmentSession, workdir: str | None) -> None:
     await env.exec(["git", "clean", "-fd"], cwd=workdir, env=GIT_SETTINGS, timeout=_SECONDS)
 
 
-async def write_tree(env: EnvironmentSession, workdir: str | None) -> str:
+async def write_tree(env: EnvironmentSession, workdir: str | None, start: str = "HEAD") -> str:
     """Return the id of the tree that the working directory is now, untracked files included.
 
-    Made with an index of our own, so the repository's index stays as it is. SandboxError tells what git said.
+    Made with an index of our own, so the repository's index stays as it is. Build products that *start* does
+    not hold are left out. SandboxError tells what git said.
     """
     index = f"{env.scratch_dir}/agentcompass-index"
     products = f"{env.scratch_dir}/agentcompass-ignore"
     await env.write_text(products, "\n".join(_PRODUCTS) + "\n")
     await env.exec(["rm", "-f", "--", index], cwd=workdir, timeout=60)
     variables = {"GIT_INDEX_FILE": index}
-    await git(env, workdir, ["read-tree", "HEAD"], variables)
+    await git(env, workdir, ["read-tree", start], variables)
     add = ["-c", f"core.excludesFile={products}", "add", "-A", "--", "."]
     await git(env, workdir, add, variables)
     return (await git(env, workdir, ["write-tree"], variables)).strip()
@@ -212,7 +213,7 @@ async def take_patch(env: EnvironmentSession, workdir: str | None, start: str, l
 
     SandboxError when git cannot make it, or when it is over *limit* bytes.
     """
-    end = await write_tree(env, workdir)
+    end = await write_tree(env, workdir, start)
     path = f"{env.scratch_dir}/agentcompass.patch"
     options = [
         "--binary",

@@ -14,7 +14,12 @@ import pytest
 from swebench_synthetic import EXPECTED, Instance, build_instance, check, prediction, rows_and_predictions, write_jsonl
 
 from pytest_agentcompass import build_run_request, run_evaluation
+from pytest_agentcompass.benchmarks.swebench.history import History, scrub_history
+from pytest_agentcompass.components.context import AttemptContext, set_current_attempt
+from pytest_agentcompass.components.predictions import read_predictions
+from pytest_agentcompass.contracts.plan import ExecutionPlan
 from pytest_agentcompass.contracts.record import AttemptRecord
+from pytest_agentcompass.environments.host_process import HostProcessEnvironment
 
 NEEDS_PATCH = {kind for kind, expected in EXPECTED.items() if expected[2].startswith("patch")}
 
@@ -121,10 +126,11 @@ AGENT = """
 git config core.fsmonitor true; git config diff.noprefix true; git config color.ui always
 git config core.excludesFile /dev/null; git config core.hooksPath hooks
 mkdir -p build pkg/__pycache__ && echo x > build/out && echo x > pkg/__pycache__/a.pyc && echo x > debug.log
+mkdir -p pkg/build && echo kept > pkg/build/code.py
 printf 'caf\\351\\r\\nno end' > latin.txt
 printf '\\000\\001' > shapes/table.bin
 sed -i 's/(len(numbers) - 1)/len(numbers)/' shapes/stats.py
-git add shapes && git commit -qm 'my fix'
+git add -A && git commit -qm 'my fix'
 git update-index --assume-unchanged tests/test_stats.py
 """
 
@@ -138,6 +144,7 @@ def test_the_patch_is_taken_whole(one: Path) -> None:
     patch = next(directory.glob("attempts/*/*/1/artifacts/model.patch")).read_bytes()
     assert b"+caf\xe9\r\n+no end\n\\ No newline at end of file\n" in patch
     assert b"GIT binary patch" in patch
+    assert b"pkg/build/code.py" in patch
     assert b"diff --git a/shapes/stats.py b/shapes/stats.py" in patch
     for name in (b"build/out", b"a.pyc", b"debug.log", b"\x1b["):
         assert name not in patch
@@ -180,6 +187,32 @@ def test_the_future_is_removed(one: Path, instance: Instance, history: str) -> N
         assert {item["code"] for item in record.details["integrity"]} == {"later_history"}
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("rm -rf .git", "no patch could be taken"),
+        ("git checkout -q --orphan none && rm -rf .git/refs", "no patch could be taken"),
+    ],
+)
+def test_a_destroyed_repository(one: Path, command: str, words: str) -> None:
+    """An agent that destroys the repository has left no patch; that is its own failure, with the reason."""
+    record = run(one, harness={"id": "scripted", "params": {"steps": [{"run": command}]}})[0]["acme__shapes-1"]
+    assert (record.outcome, record.failure_mode.value) == ("failed", "empty_patch")
+    assert words in record.issues[-1]["message"]
+
+
+@pytest.mark.parametrize(
+    "command", ["git checkout -q --orphan other", "git checkout -q HEAD~1", "git reset -q --soft HEAD~1"]
+)
+def test_moving_head_does_not_matter(one: Path, instance: Instance, command: str) -> None:
+    """The patch is taken against what the agent was given, wherever HEAD is."""
+    fix = (
+        f"{command}; git checkout -q {instance.base} -- . ; sed -i 's/(len(numbers) - 1)/len(numbers)/' shapes/stats.py"
+    )
+    record = run(one, harness={"id": "scripted", "params": {"steps": [{"run": fix}]}})[0]["acme__shapes-1"]
+    assert record.passed is True, record.issues
+
+
 def test_a_repository_at_another_commit(one: Path, instance: Instance) -> None:
     """A sandbox that does not hold the base commit is a setup error, never a verdict."""
     write_jsonl(one / "rows.jsonl", [{**instance.row, "base_commit": "0123456789abcdef"}])
@@ -216,3 +249,122 @@ def test_a_secret_in_a_patch_is_masked_in_the_file(one: Path, monkeypatch: pytes
     assert records["acme__shapes-1"].passed is True
     assert b"sk-very-secret-value" not in patch
     assert records["acme__shapes-1"].artifacts["model.patch"]["scrubbed"] is True
+
+
+CASES = Path(__file__).parents[3].parent / "shared" / "cases"
+needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason="the folder ../shared/cases is not there")
+SCRIPT = """\
+cd /testbed
+: '>>>>> Start Test Output'
+python3 -c "import app; assert app.f() == 2" && echo "PASSED t::fixed" || echo "FAILED t::fixed"
+[ "$(tail -c1 nonl.txt)" = C ] && echo "PASSED t::nonl" || echo "FAILED t::nonl"
+[ "$(wc -c <blob.bin)" = 5 ] && echo "PASSED t::blob" || echo "FAILED t::blob"
+: '>>>>> End Test Output'
+"""
+
+
+def grade_case(folder: Path, case: str, required: dict[str, list[str]]) -> dict[str, AttemptRecord]:
+    """Grade the predictions of a shared case on its own tree; *required* are the tests that each must pass."""
+    repository = folder / "case__repo"
+    shutil.copytree(CASES / case / "base", repository)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.invalid"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "base"]):
+        subprocess.run([*git, *command], cwd=repository, check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True, text=True)
+    names = list(read_predictions(CASES / case / "predictions.jsonl"))
+    rows = [
+        {
+            "instance_id": name,
+            "repo": "case/repo",
+            "base_commit": head.stdout.strip(),
+            "FAIL_TO_PASS": required.get(name, ["t::fixed"]),
+            "PASS_TO_PASS": [],
+            "eval_script": SCRIPT,
+            "log_parser": "parse_log_pytest",
+            "eval_type": "pass_and_fail",
+        }
+        for name in names
+    ]
+    write_jsonl(folder / "rows.jsonl", rows)
+    path = CASES / case / "predictions.jsonl"
+    return run(folder, "harness=predictions", f"harness.path={path}", "concurrency=4")[0]
+
+
+@needs_cases
+def test_shared_trimmed_patches(tmp_path: Path) -> None:
+    """Trimmed, fenced, marked and CRLF patches apply, and the tool is told; empty ones and prose fail by name."""
+    records = grade_case(tmp_path, "13-patch-trim", {"nonl-marker": ["t::nonl"]})
+    for name in ("as-is", "trimmed", "fenced", "nonl-marker"):
+        assert records[name].passed is True, name
+        assert records[name].details["swebench"]["applied_with"].startswith("git apply")
+    for name in ("empty", "none", "spaces"):
+        assert (records[name].outcome, records[name].failure_mode.value) == ("failed", "empty_patch")
+        assert "workdir" not in records[name].environment
+    assert (records["prose"].outcome, records["prose"].failure_mode.value) == ("failed", "patch_not_applied")
+    crlf = records["crlf-throughout"]
+    if shutil.which("patch"):
+        assert crlf.passed is True
+        assert crlf.details["swebench"]["applied_with"].startswith("patch")
+
+
+@needs_cases
+def test_shared_binary_patches(tmp_path: Path) -> None:
+    """A binary diff applies whole; one without data is never graded as if it had."""
+    records = grade_case(tmp_path, "15-patch-binary", {"git-diff-binary": ["t::fixed", "t::blob"]})
+    assert records["git-diff-binary"].passed is True
+    stub = records["git-diff"]
+    assert [item["code"] for item in stub.details["integrity"]] == ["binary_left_out"]
+    assert (
+        stub.details["swebench"]["applied_with"].startswith("patch") or stub.failure_mode.value == "patch_not_applied"
+    )
+
+
+async def scrubbed(repository: Path, folder: Path, *commands: str) -> tuple[History, list[str]]:
+    """Scrub a copy of *repository* in a sandbox and return what the commands print there afterwards."""
+    set_current_attempt(AttemptContext("test", "main", "t", 1, folder))
+    request = build_run_request("benchmark=swebench", "harness=nop")
+    session = await HostProcessEnvironment().open(
+        request, ExecutionPlan(request.environment.model_copy(update={"id": "host_process"}))
+    )
+    try:
+        await session.upload_dir(repository, ".")
+        history = await scrub_history(session, None)
+        return history, [(await session.exec(command, shell=True, timeout=60)).stdout for command in commands]
+    finally:
+        await session.close()
+        set_current_attempt(None)
+
+
+def test_every_place_of_the_future_is_cleaned(tmp_path: Path) -> None:
+    """Branches, tags, remotes, pull refs, notes, stash, reflogs, loose objects: nothing is left, and git works."""
+    instance = build_instance(tmp_path)
+    commands = [
+        "git for-each-ref --format='%(refname)'",
+        "git reflog --all; git stash list; git remote; git tag; git notes list 2>/dev/null; ls .git/logs 2>/dev/null",
+        "git fsck --lost-found --no-reflogs 2>/dev/null",
+        "git cat-file --batch-all-objects --batch-check='%(objecttype)' | grep -c 'commit\\|tag'",
+        "git rev-parse HEAD; git status --porcelain; git log --oneline | wc -l",
+    ]
+    history, found = asyncio.run(scrubbed(instance.repository, tmp_path, *commands))
+    assert history.found >= 4
+    assert history.left == 0
+    assert found[:3] == ["refs/heads/main\n", "", ""]
+    assert found[3:] == ["2\n", f"{instance.base}\n2\n"]
+    again, _ = asyncio.run(scrubbed(instance.repository, tmp_path))
+    assert again == history
+
+
+@needs_cases
+def test_shared_git_history(tmp_path: Path) -> None:
+    """The handed repository: everything that must be empty is, and what must work works."""
+    script = CASES / "44-git-history" / "make_repo.sh"
+    subprocess.run(["sh", str(script)], cwd=tmp_path, check=True, capture_output=True)
+    empty = json.loads((CASES / "44-git-history" / "expected.json").read_text())[
+        "inside_the_sandbox_after_setup_all_empty"
+    ]
+    works = ["git status --porcelain", "git log --oneline", "echo x >> app.py; git diff --stat"]
+    _, found = asyncio.run(scrubbed(tmp_path / "repo", tmp_path, *empty, *works))
+    assert found[: len(empty)] == [""] * len(empty)
+    assert found[-3] == ""
+    assert found[-2].endswith(" base\n")
+    assert "app.py" in found[-1]

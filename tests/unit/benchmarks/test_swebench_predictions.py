@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytest_agentcompass import build_run_request
 from pytest_agentcompass.benchmarks.swebench.report import official_report, write_predictions, write_reports
 from pytest_agentcompass.components.predictions import prediction_line, read_predictions
 from pytest_agentcompass.contracts.outcome import FailureMode, Status
@@ -77,6 +78,16 @@ def test_broken_files(tmp_path: Path, name: str, content: str, message: str) -> 
     """What is wrong is told with file and line."""
     with pytest.raises(ConfigError, match=message):
         read_predictions(write(tmp_path / name, content))
+
+
+def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`harness.path` is relative to where it is written: on the command line, the working directory."""
+    monkeypatch.chdir(tmp_path)
+    words = ["benchmark=swebench", "benchmark.path=rows.jsonl", "harness=predictions", "harness.path=p.jsonl"]
+    request = build_run_request(*words)
+    assert request.harness.params["path"] == str(tmp_path / "p.jsonl")
+    assert request.benchmark.params["path"] == str(tmp_path / "rows.jsonl")
+    assert request.environment.id == "docker"
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
