@@ -26,6 +26,8 @@ _BUILTINS: dict[str, dict[str, str]] = {
         "command": "pytest_agentcompass.harnesses.command:CommandHarness",
         "scripted": "pytest_agentcompass.harnesses.scripted:ScriptedHarness",
         "predictions": "pytest_agentcompass.harnesses.predictions:PredictionsHarness",
+        "openai_chat": "pytest_agentcompass.harnesses.openai_chat:OpenAIChatHarness",
+        "tool_loop": "pytest_agentcompass.harnesses.tool_loop:ToolLoopHarness",
     },
     "environment": {
         "host_process": "pytest_agentcompass.environments.host_process:HostProcessEnvironment",
@@ -42,7 +44,7 @@ _BUILTINS: dict[str, dict[str, str]] = {
     },
     "reducer": {},
 }
-_EXTRAS: dict[str, str] = {}
+_EXTRAS: dict[str, str] = {"harness:openai_chat": "models", "harness:tool_loop": "models"}
 _pending: list[tuple[str, str, Any, str]] = []
 
 
