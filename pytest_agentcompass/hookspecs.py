@@ -27,12 +27,12 @@ def pytest_agentcompass_select_tasks(request: RunRequest, tasks: list[TaskSpec])
 
 @hookspec
 def pytest_agentcompass_attempt_started(request: str, task_id: str, attempt: int) -> None:
-    """Called in the process that makes the attempt, when it starts."""
+    """Called in the process that makes the attempt, when it starts (with concurrency=N in a background thread)."""
 
 
 @hookspec
 def pytest_agentcompass_attempt_finished(record: AttemptRecord) -> None:
-    """Called in the process that made the attempt, when its record is stored."""
+    """Called in the process that made the attempt, when its record is stored (see `attempt_started`)."""
 
 
 @hookspec

@@ -111,6 +111,8 @@ class Engine:
             if self._stopping:
                 return
             attempt = Attempt(self.run, job.context, job.task, job.number)
+            for listener in self.run.on_started:
+                listener(*job.key, job.number)
             if len(chain) > 1 and job.context.strategy.satisfied(records):
                 skip(attempt)
             elif not await take_over(attempt):

@@ -40,6 +40,7 @@ class RunContext:
     planner: Planner = None  # type: ignore[assignment]
     limits: Limits = None  # type: ignore[assignment]
     admission: Admission = None  # type: ignore[assignment]
+    on_started: list[Callable[[str, str, int], None]] = field(default_factory=list)
     on_finished: list[Callable[[AttemptRecord], None]] = field(default_factory=list)
     _requests: dict[str, RequestContext] = field(default_factory=dict)
 

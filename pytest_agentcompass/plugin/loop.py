@@ -14,6 +14,7 @@ import pytest
 
 from ..components.calls import use_threads
 from ..execution.engine import Engine, Job
+from .background import Aside
 from .nodes import AttemptItem
 from .state import ATTEMPT
 
@@ -122,22 +123,26 @@ class EngineLoop:
         running = self.run.portal.start(engine.run_jobs(jobs))
         sentinel: Sentinel = Sentinel.from_parent(session, name="sentinel", nodeid="agentcompass::sentinel")
         left = len(mine)
+        aside = Aside(session.config, self.run.context.directory.path / "run.log")
         try:
             while left or others:
                 if others and done.empty():
                     self._protocol(session, others.pop(0), sentinel)
                     continue
                 try:
-                    item, attempt = done.get(timeout=_POLL)
+                    with aside:
+                        item, attempt = done.get(timeout=_POLL)
                 except queue.Empty:
                     if running.done.is_set() and done.empty():
                         break
                     continue
                 left -= 1
+                aside.hand_over(item, attempt)
                 item.stash[ATTEMPT] = attempt
                 self._protocol(session, item, sentinel if left or others else None)
             running.done.wait(self.run.portal.grace)  # the last attempt is handed over before the engine is through
         finally:
+            aside.close()
             engine.stop()
             if not running.done.is_set():
                 running.cancel(self.run.portal.loop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -88,6 +89,7 @@ def activate(config: pytest.Config) -> None:
         fixtures,
         gates,
         loop,
+        ordering,
         progress,
         protocol,
         reporting,
@@ -107,6 +109,7 @@ def activate(config: pytest.Config) -> None:
         manager.register(module, f"agentcompass-{module.__name__.rpartition('.')[2]}")
     manager.register(signals.Signals(run), "agentcompass-signals")
     manager.register(selection.Selection(run), "agentcompass-selection")
+    manager.register(ordering.Ordering(run), "agentcompass-ordering")
     manager.register(control.RunControl(run), "agentcompass-control")
     if not run.is_worker:
         manager.register(reporting.Reporting(run), "agentcompass-reporting")
@@ -159,6 +162,11 @@ class AgentCompassRun:
             options=self.resolved.options,
             resumed=resumed,
             resume_anyway=bool(option(self.config, "resume_anyway")),
+        )
+        self.context.on_started.append(
+            lambda request, task_id, attempt: self.config.hook.pytest_agentcompass_attempt_started(
+                request=request, task_id=task_id, attempt=attempt
+            )
         )
         self.context.on_finished.append(
             lambda record: self.config.hook.pytest_agentcompass_attempt_finished(record=record)
@@ -284,7 +292,8 @@ class AgentCompassRun:
         found = {request.environment.id for request in self.requests.values()}
         if self.context is not None:
             for path in self.context.directory.path.glob("requests/*/request.json"):
-                found.add(json.loads(json.loads(path.read_bytes())["environment.id"]))
+                with contextlib.suppress(OSError, ValueError, KeyError):  # damaged: its own request says so
+                    found.add(json.loads(json.loads(path.read_bytes())["environment.id"]))
         return sorted(found)
 
     def request_named(self, name: str) -> RunRequest | None:
@@ -336,7 +345,8 @@ class AgentCompassRun:
         request_name, task_id, number = case
         request = self.requests[request_name]
         task = getattr(item, "task", None) or item.callspec.params["agentcompass_task"]  # type: ignore[attr-defined]
-        self.config.hook.pytest_agentcompass_attempt_started(request=request_name, task_id=task_id, attempt=number)
+        for listener in self.context.on_started:
+            listener(request_name, task_id, number)
         return Attempt(self.context, self.context.request(request), task, number)
 
     def earlier_records(self, item: Any) -> list[AttemptRecord]:
