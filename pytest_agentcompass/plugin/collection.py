@@ -11,6 +11,7 @@ import pytest
 from ..contracts.task import TaskSpec
 from ..errors import AgentCompassError
 from .nodes import Folder, RequestNode, SuiteFile
+from .options import start_folder
 from .state import case_of, run_of
 
 __all__: list[str] = []
@@ -50,7 +51,7 @@ def _attach(session: pytest.Session, collected: Sequence[Any]) -> pytest.Collect
         )
 
     start: pytest.Collector = session
-    folders = _folders(config.rootpath, config.invocation_params.dir)
+    folders = _folders(config.rootpath, start_folder(config))
     known = {
         node.path: node for result in collected for node in result.listchain() if isinstance(node, pytest.Directory)
     }

@@ -8,13 +8,14 @@ import pytest
 
 from ..config.options import RuntimeOptions, strictest
 from ..errors import AgentCompassError
+from .options import start_folder
 from .state import ATTEMPT, case_of
 
 if TYPE_CHECKING:
     from ..contracts.record import AttemptRecord
     from .session import AgentCompassRun
 
-__all__ = ["RunControl", "asked_concurrency", "run_options", "shared_concurrency"]
+__all__ = ["RunControl", "asked_concurrency", "named_options", "run_options", "shared_concurrency"]
 
 _CUT = ("budget_spent", "deadline")
 
@@ -26,19 +27,24 @@ def run_options(run: AgentCompassRun) -> RuntimeOptions:
 
 
 def asked_concurrency(config: pytest.Config) -> int | None:
-    """Return the `concurrency` of words, files and the suites that are named, before anything is collected."""
+    """Return the `concurrency` that the run is asked for, before anything is collected."""
+    return max((value for options in named_options(config) if (value := options.task_concurrency)), default=None)
+
+
+def named_options(config: pytest.Config) -> list[RuntimeOptions]:
+    """Return the options of words and files, and of each suite that is named on the command line."""
     from .session import resolve
 
     resolved, _ = resolve(config)
-    wanted = [resolved.options.task_concurrency]
+    found = [resolved.options]
     for word in config.args:
-        path = config.invocation_params.dir / word.partition("::")[0]
+        path = start_folder(config) / word.partition("::")[0]
         if path.name.endswith(".agentcompass.yaml") and path.is_file():
             try:
-                wanted.append(resolved.read_suite(path).options.task_concurrency)
+                found.append(resolved.read_suite(path).options)
             except AgentCompassError:
                 pass  # its own collection error says what is wrong
-    return max((value for value in wanted if value), default=None)
+    return found
 
 
 def shared_concurrency(run: AgentCompassRun, options: RuntimeOptions) -> int | None:

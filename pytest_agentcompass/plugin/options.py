@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["SELECTED", "add_options", "is_active", "option", "setting_words", "split_paths"]
+__all__ = ["SELECTED", "add_options", "is_active", "option", "setting_words", "split_paths", "start_folder"]
 
 #: node ids of ours that were pasted on the command line
 SELECTED: pytest.StashKey[list[str]] = pytest.StashKey()
@@ -101,6 +101,12 @@ def option(config: pytest.Config, name: str) -> Any:
     return value if value is not None else config.getini(key) or None
 
 
+def start_folder(config: pytest.Config) -> Path:
+    """Return the folder in which the run was started; a worker may have been sent into another."""
+    given = getattr(config, "workerinput", {}).get("agentcompass_cwd")
+    return Path(given) if given else config.invocation_params.dir
+
+
 def setting_words(config: pytest.Config) -> list[str]:
     """Return the KEY=VALUE words."""
     return list(config.getoption("agentcompass"))
@@ -128,7 +134,7 @@ def split_paths(config: pytest.Config) -> None:
     if option(config, "resume") and all(_is_setting(word) and not word.startswith("benchmark") for word in everything):
         keys = {word.partition("=")[0] for word in everything}
         everything += [word for word in _stored_command(config) if word.partition("=")[0] not in keys]
-    settings = [word for word in everything if _is_setting(word) and not _exists(config.invocation_params.dir / word)]
+    settings = [word for word in everything if _is_setting(word) and not _exists(start_folder(config) / word)]
     rest = [word for word in everything if word not in settings]
     config.option.agentcompass = settings
     config.stash[SELECTED] = [match[1] for word in rest if (match := _ID.fullmatch(word))]
@@ -145,7 +151,7 @@ def _stored_command(config: pytest.Config) -> list[str]:
     from ..results.resume import find_run
     from ..results.rundir import RunDirectory
 
-    results = config.invocation_params.dir / (option(config, "results") or config.rootpath / "agentcompass-results")
+    results = start_folder(config) / (option(config, "results") or config.rootpath / "agentcompass-results")
     try:
         run = RunDirectory.open(find_run(Path(results), str(option(config, "resume"))))
         command = run.read_run_info().get("command") or {}

@@ -13,7 +13,7 @@ from ..errors import AgentCompassError
 from ..redaction import plain
 from ..results.files import json_bytes, parse_json, read_bytes, write_atomic
 from ..results.shards import Shard, ShardPlan, deal, parse_shard, read_timings, write_shard_plan
-from .options import SELECTED, option
+from .options import SELECTED, option, start_folder
 from .state import case_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Selection:
             given = option(run.config, "shard")
             self.shard: Shard | None = parse_shard(given) if given else None
             timings = option(run.config, "shard-timings")
-            self.timings = read_timings(run.config.invocation_params.dir / timings) if timings else None
+            self.timings = read_timings(start_folder(run.config) / timings) if timings else None
         except AgentCompassError as error:
             raise pytest.UsageError(error.message) from None
 

@@ -31,7 +31,7 @@ from ..results.layout import escape_id
 from ..results.lock import RunLock, acquire
 from ..results.resume import find_run
 from ..results.rundir import RunDirectory
-from .options import SELECTED, option, setting_words
+from .options import SELECTED, option, setting_words, start_folder
 from .state import RUN, case_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def resolve(config: pytest.Config) -> tuple[RunConfig, Registry]:
         try:
             registry.load_entry_points()
             config.hook.pytest_agentcompass_register(registry=registry)
-            files = [config.invocation_params.dir / name for name in option(config, "config") or []]
+            files = [start_folder(config) / name for name in option(config, "config") or []]
             resolved = resolve_run(
                 words=split_words(setting_words(config)),
                 rootdir=config.rootpath,
@@ -60,7 +60,7 @@ def resolve(config: pytest.Config) -> tuple[RunConfig, Registry]:
                 environ=os.environ,
                 registry=registry,
                 user_config=default_user_config(),
-                cwd=config.invocation_params.dir,
+                cwd=start_folder(config),
             )
             load_recipes(resolved.recipe_dirs, registry)
             if resolved.request is None and not config.args and (setting_words(config) or config.stash[SELECTED]):
@@ -212,7 +212,7 @@ class AgentCompassRun:
     def results_dir(self) -> Path:
         """Where run directories go."""
         given = option(self.config, "results")
-        return self.config.invocation_params.dir / given if given else self.resolved.options.results_dir
+        return start_folder(self.config) / given if given else self.resolved.options.results_dir
 
     # -- requests and tasks -------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..redaction import clean_text, plain
+from .options import start_folder
 
 if TYPE_CHECKING:
     from .session import AgentCompassRun
@@ -46,6 +47,7 @@ class WorkerHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker (also one that replaces a dead one) where the run is."""
+        node.workerinput["agentcompass_cwd"] = str(start_folder(self.run.config))
         if self.run.context is not None:
             node.workerinput["agentcompass_rundir"] = str(self.run.context.directory.path)
 
