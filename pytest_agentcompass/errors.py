@@ -120,7 +120,10 @@ class SandboxError(InfrastructureError):
 
 
 class EnvironmentGone(SandboxError):
-    """The sandbox of a running attempt does not exist any more."""
+    """The sandbox of a running attempt does not exist any more.
+
+    `partial`, where it is set, is the ExecResult of the command that ran, with the output that came before.
+    """
 
 
 class ModelUnavailable(InfrastructureError):

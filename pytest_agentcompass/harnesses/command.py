@@ -161,11 +161,21 @@ async def _run_in_sandbox(
             env={**variables, **env},
             timeout=timeout,
         )
-    except EnvironmentGone:
+    except EnvironmentGone as error:
+        _keep_output(prepared, error)
         raise
     except SandboxError as error:
         raise HarnessError(f"the agent's command was not started: {error.message}") from error
     return done, await _answer_in_sandbox(session, answer_file)
+
+
+def _keep_output(prepared: PreparedTask, error: EnvironmentGone) -> None:
+    """Put what the agent printed before its sandbox went away on *error*, for the record."""
+    done: ExecResult | None = getattr(error, "partial", None)
+    if done is not None:
+        _log(done)
+        result = RunResult(prepared.task_id, category=prepared.category, agent_output=_last(done.output))
+        error.result = result  # type: ignore[attr-defined]
 
 
 async def _answer_in_sandbox(session: EnvironmentSession, path: str) -> str:
@@ -269,9 +279,16 @@ def _result(prepared: PreparedTask, done: ExecResult, answer: str, timeout: floa
             f"the agent did not end within {timeout or 0.0:g} s and was stopped", "agent_timeout", result=result
         )
     if done.returncode != 0:
-        message = f"the agent ended with status {done.returncode}:\n{_last(done.output)}"
+        message = "\n".join([_ending(done), *([_last(done.output)] if done.output.strip() else [])])
         raise AgentFailure(message, "out_of_memory" if done.out_of_memory else "agent_error", result=result)
     return result
+
+
+def _ending(done: ExecResult) -> str:
+    if done.out_of_memory:
+        return f"the agent was killed because the sandbox had no memory left (status {done.returncode})"
+    killed = f", as after signal {done.returncode - 128}" if 128 < done.returncode <= 192 else ""
+    return f"the agent ended with status {done.returncode}{killed}" + (":" if done.output.strip() else "")
 
 
 def _last(text: str) -> str:

@@ -190,14 +190,16 @@ def test_killed_for_memory_is_marked(run: Run, sandboxes: Any, base_image: str) 
 def test_removed_while_a_command_runs(
     run: Run, sandbox: DockerSession, docker_client: docker.APIClient, attempt: AttemptContext
 ) -> None:
-    """A container that is removed from outside ends the command with EnvironmentGone that says so."""
+    """A container that is removed from outside ends the command with EnvironmentGone, which holds its output."""
 
     async def lose() -> None:
-        task = asyncio.ensure_future(sandbox.exec(["sleep", "60"]))
-        await asyncio.sleep(0.5)
+        task = asyncio.ensure_future(sandbox.exec("echo first; sleep 60; echo last", shell=True))
+        while not (await sandbox.exec(["pgrep", "sleep"])).ok:
+            await asyncio.sleep(0.1)
         docker_client.remove_container(sandbox.info["container"], force=True)
-        with pytest.raises(EnvironmentGone, match="removed from outside"):
+        with pytest.raises(EnvironmentGone, match="removed from outside") as caught:
             await asyncio.wait_for(task, 5)
+        assert caught.value.partial.stdout == "first\n"  # type: ignore[attr-defined]
 
     run(lose())
     for work in (sandbox.exec(["true"]), sandbox.read_bytes("/etc/passwd"), sandbox.write_bytes("/x", b"")):

@@ -92,6 +92,9 @@ class Runner:
         reading = asyncio.ensure_future(stream.read())
         try:
             state, cut = await asyncio.wait_for(self._wait(exec_id, reading), command.timeout)
+            return await self._ended(command, stream, state, cut, begun)
+        except EnvironmentGone as error:
+            raise EnvironmentGone(error.message, partial=self._result(stream, -1, begun, cut=True)) from error
         except TimeoutError:
             await finish(self._stop(command.marker, begun))
             with contextlib.suppress(TimeoutError):
@@ -103,7 +106,6 @@ class Runner:
         finally:
             reading.cancel()
             stream.close()
-        return await self._ended(command, stream, state, cut, begun)
 
     async def _start(self, command: Command, begun: float) -> tuple[str, ExecStream]:
         starting = asyncio.ensure_future(self._create_and_open(command))

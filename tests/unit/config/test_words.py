@@ -99,3 +99,13 @@ def test_help_lists_every_short_form() -> None:
     lines = short_forms_help()
     for name, (key, what) in SHORT_FORMS.items():
         assert any(line.split()[0] == name and key in line and what in line for line in lines)
+
+
+def test_a_text_that_begins_like_a_list_is_told_how_to_be_written() -> None:
+    """A value with a bracket in front that is no YAML names the quoted form, and that form is taken."""
+    quoted = "'[ -f a ] && echo ''b'''"
+    with pytest.raises(ConfigError) as caught:
+        split_words(["harness.command=[ -f a ] && echo 'b'"])
+    assert caught.value.message.endswith(f"; a text that begins with [ stands in quotes: {quoted}")
+    words = split_words([f"harness.command={quoted}"])
+    assert typed(words.tree) == {"harness": {"params": {"command": "[ -f a ] && echo 'b'"}}}

@@ -12,13 +12,13 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from pytest_agentcompass.contracts.environment import EnvironmentSpec
-from pytest_agentcompass.contracts.outcome import RunResult
+from pytest_agentcompass.contracts.outcome import ExecResult, RunResult
 from pytest_agentcompass.contracts.plan import ExecutionPlan, HarnessPlan
 from pytest_agentcompass.contracts.request import BenchmarkSpec, HarnessSpec, ModelSpec, RunRequest
 from pytest_agentcompass.contracts.task import OutputFileSpec, PreparedTask, TaskInput, TaskOutput
 from pytest_agentcompass.environments.host_process import HostProcessEnvironment, HostProcessSession
-from pytest_agentcompass.errors import AgentFailure, HarnessError, SetupError
-from pytest_agentcompass.harnesses.command import CommandHarness, CommandParams
+from pytest_agentcompass.errors import AgentFailure, EnvironmentGone, HarnessError, SetupError
+from pytest_agentcompass.harnesses.command import CommandHarness, CommandParams, _result
 from pytest_agentcompass.redaction import scrub
 
 WHERE = pytest.mark.parametrize("where", ["sandbox", "host"])
@@ -135,7 +135,8 @@ def test_model_is_told(tmp_path: Path, where: str) -> None:
 def test_key_is_in_no_argument_list(tmp_path: Path, where: str) -> None:
     """While the agent runs no process of the machine shows the key in its command line."""
     key = "sk-argvFAKE987654"
-    command = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done"
+    lines = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done"
+    command = f"({lines}) | grep -e cmdline -e 'argv[F]AKE' | tail -n 5"
     result, _ = run(tmp_path, command, where=where, model=ModelSpec(id="m", api_key=SecretStr(key)))
     assert "cmdline" in result.agent_output
     assert key not in result.agent_output
@@ -234,3 +235,44 @@ def test_wrong_params_are_refused(params: dict[str, object]) -> None:
     """Params are checked before anything runs."""
     with pytest.raises(ValidationError):
         CommandParams.model_validate(params)
+
+
+class _Gone(HostProcessSession):
+    """A sandbox that vanishes under the agent."""
+
+    def __init__(self) -> None:  # nothing of a real sandbox is needed
+        self.scratch_dir = "/tmp"
+        self.default_workdir = "/work"
+
+    async def write_bytes(self, path: str, content: bytes, *, user: str | None = None, mode: int | None = None) -> None:
+        """Take the instruction."""
+
+    async def exec(self, *args: object, **options: object) -> ExecResult:
+        """Vanish."""
+        raise EnvironmentGone("the container was removed", partial=ExecResult(-1, "step 1\nstep 2\n"))
+
+
+def test_output_before_the_sandbox_went_away_is_kept() -> None:
+    """What the agent printed until its sandbox vanished goes to the record with the error."""
+    harness = HarnessSpec(id="command", params={"command": "work"})
+    req = RunRequest(benchmark=BenchmarkSpec(id="tasks"), harness=harness)
+    with pytest.raises(EnvironmentGone) as caught:
+        asyncio.run(CommandHarness().run_task(_Gone(), prepared_task(), req, HarnessPlan()))
+    result: RunResult = caught.value.result  # type: ignore[attr-defined]
+    assert result.agent_output == "step 1\nstep 2\n"
+
+
+@pytest.mark.parametrize(
+    ("done", "mode", "text"),
+    [
+        (ExecResult(137, out_of_memory=True), "out_of_memory", "no memory left (status 137)"),
+        (ExecResult(137), "agent_error", "the agent ended with status 137, as after signal 9"),
+        (ExecResult(3, "log\n", "why\n"), "agent_error", "the agent ended with status 3:\nlog\nwhy\n"),
+    ],
+)
+def test_how_an_agent_ended_is_said(done: ExecResult, mode: str, text: str) -> None:
+    """The message tells the status, a signal, a lack of memory, and the last output if there is any."""
+    with pytest.raises(AgentFailure) as caught:
+        _result(prepared_task(), done, "", None)
+    assert caught.value.failure_mode == mode
+    assert caught.value.message.endswith(text)
