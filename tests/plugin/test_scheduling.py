@@ -232,3 +232,19 @@ def test_concurrency_is_a_cap_over_all_workers(suite: Suite) -> None:
         level += 1 if sign == "+" else -1
         most = max(most, level)
     assert most == 2
+
+
+@pytest.mark.parametrize("mode", [[], ["-n2"], ["concurrency=2"]], ids=["serial", "n2", "engine"])
+def test_longest_first_from_an_earlier_run(suite: Suite, mode: list[str]) -> None:
+    """With `runtime.order=longest_first` what took long in the last run (or says so itself) is begun first."""
+    suite.tasks(task("quick"), task("unknown"), task("slow"), task("says", estimated_seconds=3600))
+    suite.write("conftest.py", WATCH)
+    steps = {"slow": [{"sleep": 1.0}]}
+    words = (*TASKS, "harness=scripted", f"harness.tasks={json.dumps(steps)}", "runtime.order=longest_first")
+    first = suite.run(*words, *mode)
+    assert first.events("phase_changed")[0]["task"] == "says"
+    second = suite.run(*words, *mode)
+    assert second.ret == 0, second.out
+    begun = list(dict.fromkeys(event["task"] for event in second.events("phase_changed")))
+    assert begun[0] == "slow"
+    assert second.counts == {"passed": 4}
