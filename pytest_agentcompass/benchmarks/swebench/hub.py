@@ -107,7 +107,7 @@ def cached_dataset(
     except Exception as error:  # the hub's own errors have no common base, and all mean: no rows
         raise TaskLoadError(
             f"dataset {name} (revision {revision}) cannot be loaded from the hub: {type(error).__name__}: "
-            f"{str(error).strip()[:500]}; a local copy can be given as benchmark.params.dataset=FILE"
+            f"{str(error).strip()[:500]}; a local copy can be given as benchmark.dataset=FILE"
         ) from error
     _write_text(pin, commit)
     return target

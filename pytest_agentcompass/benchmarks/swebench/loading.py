@@ -30,7 +30,7 @@ def load_instances(params: SwebenchParams, req: RunRequest) -> list[TaskSpec | T
     path = _local_path(params)
     found = [_task(item, params, req) for item in read_rows(path, params.split)]
     if not found:
-        raise TaskLoadError(f"benchmark.params.dataset: {path} holds no row (split {params.split!r})")
+        raise TaskLoadError(f"benchmark.dataset: {path} holds no row (split {params.split!r})")
     _warn_of_old_rows(found)
     return found
 
@@ -43,7 +43,7 @@ def select_instances(tasks: list[TaskSpec], params: SwebenchParams) -> list[Task
             known = set(values.values()) - {""}
             for item in wanted:
                 if item not in known:
-                    raise ConfigError(f"benchmark.params.{name}: no instance has {item!r}; {nearest(item, known)}")
+                    raise ConfigError(f"benchmark.{name}: no instance has {item!r}; {nearest(item, known)}")
             tasks = [task for task in tasks if values[task.task_id] in wanted]
     return tasks
 
@@ -66,7 +66,7 @@ def _local_path(params: SwebenchParams) -> Path:
         path = path / f"{params.split}.parquet"
     if path.suffix == ".parquet":
         if not path.is_file():
-            raise TaskLoadError(f"benchmark.params.dataset: {path} does not exist")
+            raise TaskLoadError(f"benchmark.dataset: {path} does not exist")
         return cached_parquet(path, cache)
     return path
 

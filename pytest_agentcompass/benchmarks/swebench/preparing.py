@@ -77,7 +77,7 @@ async def _check_base(env: EnvironmentSession, row: Row) -> list[tuple[str, str,
 async def _without_future(env: EnvironmentSession, params: SwebenchParams) -> list[tuple[str, str, str]]:
     where = env.info.get("image") or env.default_workdir
     if params.history == "keep":
-        text = f"what {where} knows beyond the base commit was left in (benchmark.params.history=keep)"
+        text = f"what {where} knows beyond the base commit was left in (benchmark.history=keep)"
         return [("warning", "later_history", text)]
     history = await scrub_history(env, None)
     if history.left:
@@ -110,7 +110,7 @@ async def ensure_repository(env: EnvironmentSession, row: Row, params: SwebenchP
         return
     source = Path(params.repositories_dir).expanduser().absolute() / row.repo.replace("/", "__")
     if not source.exists():
-        raise SetupError(f"benchmark.params.repositories_dir: there is no clone of {row.repo} at {source}")
+        raise SetupError(f"benchmark.repositories_dir: there is no clone of {row.repo} at {source}")
     quoted = shlex.quote(str(source))
     script = (
         f"git clone -q --no-hardlinks --no-checkout {quoted} . && git checkout -q --detach {row.base_commit} && "

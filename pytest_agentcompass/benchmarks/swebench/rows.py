@@ -106,7 +106,7 @@ def missing_columns_message(missing: tuple[str, ...]) -> str:
     """Say what a row from before SWE-bench 5.0 lacks, and how to get it."""
     return (
         f"the row has the columns of SWE-bench before 5.0: it lacks {', '.join(missing)}, without which nothing can be "
-        "graded. Load a current copy of the dataset (benchmark.params.dataset=verified, refresh=true), a task "
+        "graded. Load a current copy of the dataset (benchmark.dataset=verified, refresh=true), a task "
         "repository of SWE-bench 5, or derive the columns with swebench 4.1.0 (make_test_spec)"
     )
 

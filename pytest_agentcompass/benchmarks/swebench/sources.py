@@ -41,15 +41,13 @@ def read_rows(path: Path, split: str = "test") -> Iterator[Found]:
     if path.is_dir():
         yield from _read_folder(path, split)
     elif not path.exists():
-        raise TaskLoadError(f"benchmark.params.dataset: {path} does not exist")
+        raise TaskLoadError(f"benchmark.dataset: {path} does not exist")
     elif path.suffix == ".jsonl":
         yield from _read_lines(path)
     elif path.suffix == ".json":
         yield from _read_list(path)
     else:
-        raise TaskLoadError(
-            f"benchmark.params.dataset: {path} is none of {', '.join(_SUFFIXES)}, .parquet, or a folder"
-        )
+        raise TaskLoadError(f"benchmark.dataset: {path} is none of {', '.join(_SUFFIXES)}, .parquet, or a folder")
 
 
 def reload_row(source: str, digest: str) -> Row:
@@ -150,7 +148,7 @@ def _read_folder(path: Path, split: str) -> Iterator[Found]:
             yield from read_rows(path / f"{split}{suffix}")
             return
     raise TaskLoadError(
-        f"benchmark.params.dataset: {path} holds neither tasks/ (a task repository) nor {split}.jsonl, {split}.json "
+        f"benchmark.dataset: {path} holds neither tasks/ (a task repository) nor {split}.jsonl, {split}.json "
         f"or {split}.parquet"
     )
 
