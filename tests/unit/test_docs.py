@@ -29,18 +29,7 @@ from pytest_agentcompass.metrics.gates import GateSettings
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.glob("*.md"))
-OWN = [
-    page
-    for page in PAGES
-    if page.parent == ROOT
-    or page.stem
-    in {
-        "architecture", "configuration", "environments", "exit-codes", "extending", "gates", "harnesses", "results",
-        "selection", "tasks",
-        "terminal-bench",
-    }
-]  # fmt: skip
-RUN = [page for page in OWN if any(block.language == "console" for block in blocks(page))]
+RUN = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
 
 
 def page_id(page: Path) -> str:
@@ -108,6 +97,16 @@ def test_command_line_options_table() -> None:
     assert {name.partition("=")[0] for name in first_column(DOCS / "configuration.md", "option")} == offered
 
 
+def test_verbs_table() -> None:
+    """The table of verbs holds every verb of the command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_agentcompass", "--help"], capture_output=True, text=True, check=True, cwd=DOCS
+    )
+    offered = set(re.findall(r"^ {4}([a-z-]+)(?:  |$)", done.stdout.partition("verbs:")[2], flags=re.MULTILINE))
+    assert offered
+    assert {name.partition(" ")[0] for name in first_column(DOCS / "results.md", "verb")} == offered
+
+
 @pytest.mark.parametrize(
     ("page", "header", "known"),
     [
@@ -140,7 +139,7 @@ def test_kinds_are_documented() -> None:
     assert [kind for kind in KINDS if f"`{kind}`" not in text] == []
 
 
-@pytest.mark.parametrize("page", OWN, ids=page_id)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_words_of_commands_are_known(page: Path) -> None:
     """Settings in commands that are shown and not run (they need Docker or a model) would be accepted."""
     for block in blocks(page):
@@ -156,7 +155,7 @@ def test_words_of_commands_are_known(page: Path) -> None:
                 pytest.fail(f"{page.name}:{block.line}: {error.message}")
 
 
-@pytest.mark.parametrize("page", OWN, ids=page_id)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_links_lead_somewhere(page: Path) -> None:
     """Relative links resolve to files of the checkout."""
     targets = [target.partition("#")[0] for target in links(page) if "://" not in target]
