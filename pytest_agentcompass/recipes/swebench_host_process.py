@@ -25,7 +25,7 @@ class SwebenchHostProcess(BaseRecipe):
 
     def apply(self, plan: ExecutionPlan, req: RunRequest, task: TaskSpec) -> ExecutionPlan:
         """Return the plan with the note; PlanningError when no clones are named."""
-        if not req.benchmark.get("repositories_dir"):
+        if not req.benchmark.params.get("repositories_dir"):
             raise PlanningError(
                 "benchmark 'swebench' has no images in environment 'host_process': name a folder of clones "
                 "(benchmark.repositories_dir=DIR with owner__repo below it), or use environment=docker"

@@ -368,3 +368,20 @@ def test_shared_git_history(tmp_path: Path) -> None:
     assert found[-3] == ""
     assert found[-2].endswith(" base\n")
     assert "app.py" in found[-1]
+
+
+def test_no_images_need_clones(one: Path) -> None:
+    """Without images and without clones the attempt is refused in the plan, with both ways out."""
+    words = ["benchmark=swebench", f"benchmark.dataset={one / 'rows.jsonl'}", "harness=nop", "environment=host_process"]
+    outcome = asyncio.run(run_evaluation(build_run_request(*words), results_dir=one / "results"))
+    (record,) = outcome.requests[0].records
+    assert (record.outcome, record.failure_mode.value) == ("error", "setup_error")
+    assert "repositories_dir=DIR" in record.issues[-1]["message"]
+    assert "environment=docker" in record.issues[-1]["message"]
+
+
+def test_the_host_is_named_on_the_record(one: Path) -> None:
+    """Verdicts made without the official image say so."""
+    record = run(one, "harness=oracle")[0]["acme__shapes-1"]
+    assert record.plan["applied_recipes"] == ["swebench_host_process"]
+    assert any("not in the official image" in note for note in record.plan["notes"])
