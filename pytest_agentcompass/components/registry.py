@@ -27,6 +27,8 @@ _BUILTINS: dict[str, dict[str, str]] = {
         "scripted": "pytest_agentcompass.harnesses.scripted:ScriptedHarness",
         "predictions": "pytest_agentcompass.harnesses.predictions:PredictionsHarness",
         "openai_chat": "pytest_agentcompass.harnesses.openai_chat:OpenAIChatHarness",
+        "claude_code": "pytest_agentcompass.harnesses.claude_code:ClaudeCodeHarness",
+        "codex": "pytest_agentcompass.harnesses.codex:CodexHarness",
         "tool_loop": "pytest_agentcompass.harnesses.tool_loop:ToolLoopHarness",
     },
     "environment": {
@@ -44,7 +46,9 @@ _BUILTINS: dict[str, dict[str, str]] = {
     },
     "reducer": {},
 }
-_EXTRAS: dict[str, str] = {"harness:openai_chat": "models", "harness:tool_loop": "models"}
+_EXTRAS: dict[str, str] = {
+    f"harness:{name}": "models" for name in ("openai_chat", "tool_loop", "claude_code", "codex")
+}
 _pending: list[tuple[str, str, Any, str]] = []
 
 

@@ -23,7 +23,7 @@ from ..models.messages import ChatMessage, ModelReply, TokenUsage, ToolCall
 from ..models.prices import Price, cost, find_price
 from ..models.protocol import choose_protocol
 
-__all__ = ["AgentRun", "ModelAgent", "ModelParams"]
+__all__ = ["AgentRun", "ModelAgent", "ModelParams", "task_marks"]
 
 _REFUSED = {
     "content_filter": (FailureMode.MODEL_REFUSED, "the provider's content filter withheld the answer"),
@@ -84,7 +84,7 @@ class AgentRun:
             timeout=params.request_timeout,
             retries=params.model_retries,
             stream=params.stream,
-            headers=_marks(req.model, prepared),
+            headers=task_marks(req.model, prepared),
         )
 
     @asynccontextmanager
@@ -165,7 +165,7 @@ def _row(message: ChatMessage) -> dict[str, Any]:
     return row
 
 
-def _marks(model: ModelSpec, prepared: PreparedTask) -> dict[str, str]:
+def task_marks(model: ModelSpec, prepared: PreparedTask) -> dict[str, str]:
     """Tell the task's id to servers on this machine: a scripted one answers by it. No other endpoint learns it."""
     if not model.base_url or not is_loopback(model.base_url):
         return {}

@@ -29,7 +29,7 @@ from .messages import ChatMessage, ModelReply
 from .protocol import choose_protocol, protocol_named
 from .sse import events_of
 
-__all__ = ["ModelClient", "is_loopback", "key_of"]
+__all__ = ["ModelClient", "client_tls", "is_loopback", "key_of"]
 
 _ANSWER_BYTES = 50_000_000
 _FIRST_PAUSE = 1.0  # seconds after a failure of the network, doubling
@@ -63,8 +63,9 @@ def key_of(model: ModelSpec, variable: str, environ: Mapping[str, str] | None = 
 
 
 @lru_cache(maxsize=1)
-def _tls() -> ssl.SSLContext:
-    return httpx.create_ssl_context()  # slow to make, so all clients share one
+def client_tls() -> ssl.SSLContext:
+    """Return the TLS settings of all clients; slow to make, so they share them."""
+    return httpx.create_ssl_context()
 
 
 class ModelClient:
@@ -101,7 +102,7 @@ class ModelClient:
             headers={**self.protocol.headers(key), **(headers or {})},
             timeout=httpx.Timeout(timeout, connect=min(30.0, timeout)),
             limits=httpx.Limits(max_connections=None),
-            verify=_tls(),
+            verify=client_tls(),
             trust_env=not is_loopback(self.base_url),
             transport=transport,
         )
