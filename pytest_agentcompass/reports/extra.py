@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from pydantic import ValidationError
 
+from ..components.benchmark import BaseBenchmark
 from ..components.registry import Registry
 from ..contracts.request import RunRequest
-from ..errors import AgentCompassError, ResultsError
+from ..errors import AgentCompassError, ConfigError, ResultsError
 from .summary import RequestResult
 from .write import RunReader
 
@@ -24,17 +26,18 @@ def write_extra_reports(
 ) -> list[Path]:
     """Let each request's benchmark write its files (`BaseBenchmark.write_extra_reports`); return their paths.
 
-    A request that is not among *requests* is rebuilt from what the run stored. Raises ResultsError naming the
+    A request that is not among *requests* is rebuilt from what the run stored; one whose benchmark is not known
+    here is left out. Raises ResultsError naming the
     benchmarks that failed, after all others have written theirs.
     """
     written: list[Path] = []
     failures = []
     for result in results:
         request = (requests or {}).get(result.name) or _stored_request(result)
-        if request is None:
+        benchmark = None if request is None else _benchmark(registry, request.benchmark.id)
+        if request is None or benchmark is None:
             continue
         try:
-            benchmark = registry.make("benchmark", request.benchmark.id)
             attempts = [
                 (record, rundir.attempt_dir(record.request, record.task_id, record.attempt))
                 for record in result.records
@@ -47,6 +50,14 @@ def write_extra_reports(
     if failures:
         raise ResultsError("; ".join(failures))
     return written
+
+
+def _benchmark(registry: Registry, id: str) -> BaseBenchmark | None:
+    """Return the benchmark, or None where it is not known: reports are also rebuilt without a conftest.py."""
+    try:
+        return cast(BaseBenchmark, registry.make("benchmark", id))
+    except ConfigError:
+        return None
 
 
 def _stored_request(result: RequestResult) -> RunRequest | None:
