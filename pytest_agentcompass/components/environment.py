@@ -130,6 +130,11 @@ class EnvironmentSession(abc.ABC):
         """
         raise PlanningError(f"{type(self).__name__} cannot reset folders")
 
+    async def reset_dirs(self, folders: Sequence[tuple[str, str | None]]) -> None:
+        """Do `reset_dir` for several pairs of path and user; providers may need one call for all."""
+        for path, user in folders:
+            await self.reset_dir(path, user=user)
+
     async def kill_leftovers(self, *, keep_services: bool = True) -> list[str]:
         """End what the agent left running and return one line per process that stayed.
 

@@ -193,6 +193,17 @@ def test_tmpfs_is_seen(run: Run, sandboxes: Any, base_image: str, tmp_path: Path
         run(sandbox.read_bytes("/scratch/nosuch"))
 
 
+def test_reset_dirs(run: Run, sandbox: DockerSession) -> None:
+    """Several folders are made anew at once, each for its owner; one that cannot be is named."""
+    run(sandbox.exec("mkdir -p /one/x /t; touch /two; ln -s /t /link", shell=True, user="root"))
+    run(sandbox.reset_dirs([("/one", "1000"), ("/two", None), ("/link", "0")]))
+    state = run(sandbox.exec("stat -c '%n %F %u' /one /two /link; ls /one /two /link", shell=True)).stdout
+    assert state.splitlines()[:3] == ["/one directory 1000", "/two directory 0", "/link directory 0"]
+    assert "x" not in state.split("/link directory 0")[1]
+    with pytest.raises(SandboxError, match="/proc/self/no"):
+        run(sandbox.reset_dirs([("/one", None), ("/proc/self/no", None)]))
+
+
 def test_reset_dir(run: Run, sandbox: DockerSession) -> None:
     """A folder is made anew for its user, whatever stood there: files, a link, a file, or nothing."""
     run(

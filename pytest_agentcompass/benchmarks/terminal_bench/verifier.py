@@ -87,8 +87,7 @@ async def lay_ground(env: EnvironmentSession, script: Script, guard: Guard, priv
 
 
 async def _lay(env: EnvironmentSession, script: Script, guard: Guard, private: str, result: RunResult) -> None:
-    for path, owner in [(_TESTS, None), *script.fresh, (private, None)]:
-        await env.reset_dir(path, user=owner)
+    await env.reset_dirs([(_TESTS, None), *script.fresh, (private, None)])
     for folder in script.folders:
         if folder.is_dir():
             await env.upload_dir(folder, _TESTS)

@@ -81,25 +81,28 @@ done
 exit 0
 """
 
-# reset: PATH OWNER. A mount point cannot be removed: it is emptied.
+# reset: PATH OWNER ... A mount point cannot be removed: it is emptied.
 RESET = r"""
-path=$1 owner=$2
-if [ -L "$path" ] || { [ -e "$path" ] && [ ! -d "$path" ]; }; then
-  chattr -i -a "$path" 2>/dev/null
-  rm -f -- "$path"
-elif [ -d "$path" ]; then
-  rm -rf -- "$path" 2>/dev/null
-  if [ -d "$path" ]; then
-    chattr -R -i -a "$path" 2>/dev/null
+while [ $# -gt 1 ]; do
+  path=$1 owner=$2
+  shift 2
+  if [ -L "$path" ] || { [ -e "$path" ] && [ ! -d "$path" ]; }; then
+    chattr -i -a "$path" 2>/dev/null
+    rm -f -- "$path"
+  elif [ -d "$path" ]; then
     rm -rf -- "$path" 2>/dev/null
+    if [ -d "$path" ]; then
+      chattr -R -i -a "$path" 2>/dev/null
+      rm -rf -- "$path" 2>/dev/null
+    fi
+    if [ -d "$path" ]; then
+      for item in "$path"/* "$path"/.[!.]* "$path"/..?*; do
+        rm -rf -- "$item" || exit 1
+      done
+    fi
   fi
-  if [ -d "$path" ]; then
-    for item in "$path"/* "$path"/.[!.]* "$path"/..?*; do
-      rm -rf -- "$item" || exit 1
-    done
-  fi
-fi
-mkdir -p -- "$path" && chmod 755 "$path" && chown "$owner" "$path"
+  mkdir -p -- "$path" && chmod 755 "$path" && chown "$owner" "$path" || exit 1
+done
 """
 
 # The clock that process start times are told in: seconds since boot.

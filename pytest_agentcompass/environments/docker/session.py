@@ -268,14 +268,24 @@ class DockerSession(EnvironmentSession):
 
     async def reset_dir(self, path: str, *, user: str | None = None) -> None:
         """Make *path* a fresh empty folder of *user*."""
-        path = self._path(path)
+        await self.reset_dirs([(path, user)])
+
+    async def reset_dirs(self, folders: Sequence[tuple[str, str | None]]) -> None:
+        """Make fresh empty folders with one command."""
+        words: list[str] = []
+        for path, user in folders:
+            words += await in_thread(self._reset_words, self._path(path), user)
+        result = await self._runner.script(RESET, *words)
+        if not result.ok:
+            names = ", ".join(words[::2])
+            raise SandboxError(f"{names} in the sandbox cannot be made anew: {result.output[-_TEXT_TAIL:]}")
+
+    def _reset_words(self, path: str, user: str | None) -> tuple[str, str]:
         if path == "/":
             raise PlanningError("the sandbox's root folder cannot be reset")
-        await in_thread(self._files.place, path)
-        owner = await in_thread(self._files.owner, user, readable=False)
-        result = await self._runner.script(RESET, path, f"{owner.uid}:{owner.gid}")
-        if not result.ok:
-            raise SandboxError(f"{path} in the sandbox cannot be made anew: {result.output[-_TEXT_TAIL:]}")
+        self._files.place(path)
+        owner = self._files.owner(user, readable=False)
+        return path, f"{owner.uid}:{owner.gid}"
 
     # ------------------------------------------------------------ processes
 
