@@ -1,0 +1,90 @@
+"""Discarded tries: one verdict, one record, everything about them kept."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .helpers import TASKS, Suite, task
+
+STEPS = {
+    "t1": [{"fail": "environment_error", "fail_times": 1, "message": "first"}, {"run": "touch done"}],
+    "t2": [{"output": "nothing done"}],
+    "t3": [{"fail": "environment_error", "message": "always"}],
+}
+WORDS = (
+    *TASKS, "harness=scripted", f"harness.tasks={json.dumps(STEPS)}", "retries=2",
+    "execution.retry_min_delay_seconds=0", "execution.retry_max_delay_seconds=0",
+)  # fmt: skip
+DRIVERS = pytest.mark.parametrize("words", [[], ["-n2"], ["concurrency=3"]], ids=["serial", "n2", "engine"])
+
+
+@pytest.fixture
+def flaky(suite: Suite) -> Suite:
+    """t1 succeeds at its second try, t2 fails, t3 never gets a sandbox."""
+    suite.tasks(*(task(name, verify="test -f done") for name in STEPS))
+    return suite
+
+
+@DRIVERS
+def test_a_retry_is_no_sample(flaky: Suite, words: list[str]) -> None:
+    """Six tries are three samples: one outcome, record and test case each; a failed attempt is never tried again."""
+    result = flaky.run(*WORDS, *words, "--junitxml=own.xml")
+    assert result.ret == 1, result.out
+    counts = {name: number for name, number in result.counts.items() if name != "rerun"}
+    assert counts == {"passed": 1, "failed": 1, "error": 1}
+    assert {name: len(record["retries"]) for name, record in result.records().items()} == {
+        "t1::1": 1,
+        "t2::1": 0,
+        "t3::1": 2,
+    }
+    report = result.request_summary()["report"]
+    assert report["attempts"]["planned"] == 3
+    assert report["attempts"]["discarded_tries"] == 3
+    assert report["headline"]["value"] == pytest.approx(1 / 3)
+    assert len(result.junit()) == 3
+    folder = result.run_dir / "attempts/tasks/t3/1/retries"
+    assert sorted(path.name for path in folder.glob("*.json")) == ["1.json", "2.json"]
+    assert "always" in folder.joinpath("1.json").read_text()
+    assert flaky.sandboxes() == []
+    result.check_clean()
+
+
+def test_fixtures_are_made_anew_for_each_try(flaky: Suite) -> None:
+    """Item-driven, a retry runs the item's fixtures again, and closes them in between."""
+    flaky.write(
+        "conftest.py",
+        "import pytest\n@pytest.fixture(autouse=True)\ndef db(agentcompass_task):\n"
+        "    with open('log', 'a') as file:\n        print('open', agentcompass_task.task_id, file=file)\n"
+        "    yield\n"
+        "    with open('log', 'a') as file:\n        print('close', agentcompass_task.task_id, file=file)\n",
+    )
+    result = flaky.run(*WORDS)
+    log = (flaky.path / "log").read_text().split("\n")
+    assert log[:4] == ["open t1", "close t1", "open t1", "close t1"]
+    assert log.count("open t3") == log.count("close t3") == 3
+    assert result.counts.pop("rerun") == 3
+
+
+def test_patterns_choose_what_is_tried_again(flaky: Suite) -> None:
+    """Only errors that match a pattern are tried again; an empty list means none."""
+    for pattern, tries in (('["no such text"]', 0), ('["alw.ys"]', 2), ("[]", 0)):
+        result = flaky.run(*WORDS, f"execution.retry_pattern_list={pattern}", "-k", "t3")
+        assert len(result.records()["t3::1"]["retries"]) == tries
+
+
+def test_class_and_module_fixtures_live_through_a_retry(flaky: Suite) -> None:
+    """A retry makes fixtures of the attempt anew, those of the task, the request and the run live on."""
+    flaky.write(
+        "conftest.py",
+        "import pytest\n"
+        + "".join(
+            f"@pytest.fixture(scope='{scope}', autouse=True)\ndef my_{scope}():\n"
+            f"    with open('log', 'a') as file:\n        print('{scope}', file=file)\n"
+            for scope in ("session", "module", "class")
+        ),
+    )
+    flaky.run(*WORDS)
+    log = (flaky.path / "log").read_text().split()
+    assert {scope: log.count(scope) for scope in set(log)} == {"session": 1, "module": 1, "class": 3}
