@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -17,6 +18,7 @@ __all__ = [
     "RunResult",
     "Status",
     "Usage",
+    "decisive_mode",
 ]
 
 
@@ -90,6 +92,19 @@ INFRASTRUCTURE_MODES = frozenset(
     _ORDER[_ORDER.index(FailureMode.SETUP_ERROR) : _ORDER.index(FailureMode.STRATEGY_SATISFIED)]
 )
 SKIP_MODES = frozenset(_ORDER[_ORDER.index(FailureMode.STRATEGY_SATISFIED) :])
+_INFRASTRUCTURE_CODES = frozenset(mode.value for mode in INFRASTRUCTURE_MODES)
+
+
+def decisive_mode(mode: FailureMode, issues: Iterable[Mapping[str, Any]]) -> FailureMode:
+    """Return why an attempt without a score has none; *mode* is its record's own, *issues* those of the record.
+
+    They differ where an agent failed first (that stays the failure mode) and the infrastructure after it.
+    """
+    if mode.fault is Fault.AGENT:
+        for issue in issues:
+            if issue.get("severity") == "error" and issue.get("code") in _INFRASTRUCTURE_CODES:
+                return FailureMode(issue["code"])
+    return mode
 
 
 @dataclass(slots=True)

@@ -81,7 +81,11 @@ class Attempt(Evaluation):
             return self.record
         draft = self._draft = build_record(self)
         self.retry_wait = retry_delay(draft, self.request.execution, len(self.retries))
-        if self.fatal or (self.retry_wait is not None and self.run_context.admission.refusal() is not None):
+        if (
+            self.fatal
+            or self.lasting
+            or (self.retry_wait is not None and self.run_context.admission.refusal() is not None)
+        ):
             self.retry_wait = None  # a try that could not succeed, or that the budget does not allow
         if self.retry_wait is None:
             return self.finish()

@@ -63,6 +63,7 @@ class AttemptState:
         self.has_slot = False  # the engine gave it one of this process's slots
         self.abandoned = False  # the run takes no new work: no record, a resume makes the attempt
         self.fatal = ""  # why no later attempt can get past the endpoint either
+        self.lasting = False  # the error is no passing one: another try would end in it too
         self._permits: Permits | None = None
         self._cut = DeadlineCut()
         self.started_at = _now()
@@ -90,6 +91,7 @@ class AttemptState:
         mode, message = _reading(error, phase)
         kind = str(getattr(error, "kind", ""))
         self.fatal = kind if kind in FATAL_KINDS else self.fatal
+        self.lasting = bool(getattr(error, "lasting", False))
         self.result.fail(mode, phase, message)
         if self.status is None:
             earlier_agent = self.result.failure_mode.fault is Fault.AGENT

@@ -11,7 +11,7 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from ..contracts.outcome import FailureMode, Fault, Status
+from ..contracts.outcome import FailureMode, Fault, Status, decisive_mode
 from ..redaction import plain
 
 if TYPE_CHECKING:
@@ -37,18 +37,19 @@ def retry_delay(record: AttemptRecord, execution: ExecutionSpec, used: int) -> f
     """
     if used >= execution.max_retries or record.score is not None or record.status is Status.SKIPPED:
         return None
-    if record.failure_mode.fault is not Fault.INFRASTRUCTURE or record.failure_mode is FailureMode.CANCELLED:
+    mode = decisive_mode(record.failure_mode, record.issues)
+    if mode.fault is not Fault.INFRASTRUCTURE or mode is FailureMode.CANCELLED:
         return None
-    if not _matches(record, execution.retry_pattern_list):
+    if not _matches(record, mode, execution.retry_pattern_list):
         return None
     ceiling = min(execution.retry_max_delay_seconds, execution.retry_min_delay_seconds * 2**used)
     return random.uniform(0.0, ceiling)
 
 
-def _matches(record: AttemptRecord, patterns: tuple[str, ...] | None) -> bool:
+def _matches(record: AttemptRecord, mode: FailureMode, patterns: tuple[str, ...] | None) -> bool:
     if patterns is None:
-        return record.failure_mode not in _GRADER_RAN
-    text = "\n".join([record.failure_mode.value, *(issue["message"] for issue in record.issues)])
+        return mode not in _GRADER_RAN
+    text = "\n".join([mode.value, *(issue["message"] for issue in record.issues)])
     return any(re.search(pattern, text) for pattern in patterns)
 
 

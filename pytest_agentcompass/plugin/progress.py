@@ -83,6 +83,7 @@ class ProgressLines(_Counter):
         self._reporter = reporter
         self._always = always
         self._number = 0
+        self._over = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
@@ -96,12 +97,17 @@ class ProgressLines(_Counter):
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport | pytest.CollectReport) -> tuple[str, str, str] | None:
         """Leave an attempt's dot out where its line stands instead."""
-        if self.run.config.option.verbose > 0 or not self._shown() or _OUTCOME not in _properties(report):
+        if self._over or self.run.config.option.verbose > 0 or not self._shown() or _OUTCOME not in _properties(report):
             return None
         if report.outcome == "rerun":  # type: ignore[comparison-overlap]
             return None
         category = "error" if report.failed and report.when != "call" else report.outcome
         return ("" if report.passed and report.when != "call" else category), "", ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """From now on pytest asks for the word of an outcome, for its summary."""
+        self._over = True
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

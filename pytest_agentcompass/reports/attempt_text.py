@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..contracts.outcome import INFRASTRUCTURE_MODES, FailureMode, Fault
+from ..contracts.outcome import FailureMode, decisive_mode
 from ..contracts.record import AttemptRecord
 from .escape import one_line, tail
 
-__all__ = ["decisive_mode", "failing_tests", "failure_text", "reason"]
+__all__ = ["cause", "failing_tests", "failure_text", "reason"]
 
 _PHRASES = {
     FailureMode.AGENT_TIMEOUT: "the agent ran out of time",
@@ -44,28 +44,19 @@ _PHRASES = {
 _FINE = frozenset({"passed", "pass", "ok", "success", "skipped", "skip", "xfail", "xfailed"})
 _SHOWN_TESTS = 10
 _SHOWN_NOTES = 5
-_INFRASTRUCTURE = frozenset(mode.value for mode in INFRASTRUCTURE_MODES)
 #: notes in which a benchmark says why an answer or a state did not count
 _VERDICTS = frozenset({"no_answer", "verifier_failed", "wrong_answer"})
 
 
-def decisive_mode(record: AttemptRecord) -> FailureMode:
-    """Return the failure mode that made the outcome.
-
-    It is the record's own, except where an agent failed first and the infrastructure after it: then there
-    is no score because of the latter.
-    """
-    if record.outcome == "error" and record.failure_mode.fault is Fault.AGENT:
-        for code in (issue.get("code", "") for issue in record.issues if issue.get("severity", "error") == "error"):
-            if code in _INFRASTRUCTURE:
-                return FailureMode(code)
-    return record.failure_mode
+def cause(record: AttemptRecord) -> FailureMode:
+    """Return the failure mode that made the outcome."""
+    return decisive_mode(record.failure_mode, record.issues) if record.outcome == "error" else record.failure_mode
 
 
 def reason(record: AttemptRecord, limit: int = 200) -> str:
     """Say in one line why *record* ended as it did."""
     outcome, message = record.outcome, _message(record)
-    phrase = _PHRASES.get(decisive_mode(record), "")
+    phrase = _PHRASES.get(cause(record), "")
     if outcome == "failed" and record.failure_mode is FailureMode.NONE:
         message = _verdict(record, message)
     if outcome == "passed":
@@ -99,7 +90,7 @@ def failure_text(record: AttemptRecord, record_path: str, lines: int = 15) -> st
 def _message(record: AttemptRecord) -> str:
     """Return the message of the issue that gave the failure mode, else of the first error."""
     errors = [issue for issue in record.issues if issue.get("severity", "error") == "error"]
-    named = [issue for issue in errors if issue.get("code") == decisive_mode(record).value]
+    named = [issue for issue in errors if issue.get("code") == cause(record).value]
     chosen = (named or errors or [{}])[0]
     return chosen.get("message", "")
 
@@ -114,8 +105,21 @@ def _verdict(record: AttemptRecord, message: str) -> str:
         return message
     if record.score:
         return f"not solved: score {record.score:g}"
-    said = [issue["message"] for issue in record.issues if issue.get("code") in _VERDICTS and issue.get("message")]
-    return ": ".join(["not solved", *said[-1:]])
+    said = _said(record)
+    return f"not solved: {said}" if said else "not solved"
+
+
+def _said(record: AttemptRecord) -> str:
+    """Return what the benchmark says of an attempt that did not count, where the reason shows it."""
+    if (
+        record.outcome != "failed"
+        or record.failure_mode is not FailureMode.NONE
+        or failing_tests(record)
+        or record.score
+    ):
+        return ""
+    said = [issue.get("message", "") for issue in record.issues if issue.get("code") in _VERDICTS]
+    return said[-1] if said else ""
 
 
 def _expectation(record: AttemptRecord) -> list[str]:
@@ -147,8 +151,8 @@ def _tests(record: AttemptRecord) -> list[str]:
 
 
 def _notes(record: AttemptRecord) -> list[str]:
-    used = _message(record)
-    notes = [issue for issue in record.issues if issue.get("message") and issue["message"] != used]
+    used = {_message(record), _said(record)}
+    notes = [issue for issue in record.issues if issue.get("message") and issue["message"] not in used]
     parts = [_note(issue) for issue in notes[:_SHOWN_NOTES]]
     if len(notes) > _SHOWN_NOTES:
         parts.append(f"  and {len(notes) - _SHOWN_NOTES} more notes, see the record")

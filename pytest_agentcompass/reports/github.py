@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..contracts.record import AttemptRecord
-from .attempt_text import decisive_mode, reason
+from .attempt_text import cause, reason
 from .escape import one_line
 
 __all__ = ["workflow_commands", "write_step_summary"]
@@ -28,11 +28,11 @@ def workflow_commands(gates: Sequence[Mapping[str, Any]], records: Iterable[Atte
     causes: dict[str, list[str]] = {}
     for record in records:
         if record.outcome == "error":
-            cause = f"{decisive_mode(record).value}: {reason(record, 200)}"
-            causes.setdefault(cause, []).append(f"{record.request}::{record.task_id}::attempt{record.attempt}")
-    for cause, places in sorted(causes.items(), key=lambda item: -len(item[1]))[:_MOST]:
+            text = f"{cause(record).value}: {reason(record, 200)}"
+            causes.setdefault(text, []).append(f"{record.request}::{record.task_id}::attempt{record.attempt}")
+    for text, places in sorted(causes.items(), key=lambda item: -len(item[1]))[:_MOST]:
         count = "1 infrastructure error" if len(places) == 1 else f"{len(places)} infrastructure errors"
-        yield _command("warning", count, f"{cause} ({', '.join(places[:3])}{', ...' if len(places) > 3 else ''})")
+        yield _command("warning", count, f"{text} ({', '.join(places[:3])}{', ...' if len(places) > 3 else ''})")
 
 
 def _command(level: str, title: str, text: str) -> str:

@@ -14,7 +14,7 @@ from ..contracts.record import AttemptRecord
 from ..metrics.tallies import Planned
 from ..redaction import scrub
 from ..results.layout import escape_id
-from .attempt_text import decisive_mode, failure_text, reason
+from .attempt_text import cause, failure_text, reason
 from .escape import cap, xml_name, xml_text
 from .gates import gate_suite
 from .summary import RequestResult
@@ -93,7 +93,7 @@ def _case(key: Planned, record: AttemptRecord | None, record_path: RecordPath, u
         return case
     kind = _RESULTS[unresolved].get(record.outcome)
     if kind is not None:
-        mode = decisive_mode(record)
+        mode = cause(record)
         code = "not_solved" if mode is FailureMode.NONE else mode.value
         case.append(_result(kind, code, reason(record), failure_text(record, path)))
     output = _output(record)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..contracts.record import AttemptRecord
 from ..metrics.tallies import Planned, tally
-from .attempt_text import decisive_mode, reason
+from .attempt_text import cause, reason
 from .escape import one_line
 from .words import count, interval_text, money, percent, seconds_text
 
@@ -61,7 +61,7 @@ def problems(records: Sequence[AttemptRecord], planned: Sequence[Planned] = ()) 
     groups: dict[str, list[str]] = {}
     for record in records:
         if record.outcome == "error":
-            key = f"{decisive_mode(record).value}: {reason(record, 160)}"
+            key = f"{cause(record).value}: {reason(record, 160)}"
             groups.setdefault(key, []).append(_place(record.request, record.task_id, record.attempt))
     lines = [f"{count(len(places), 'error')}: {cause} ({_some(places)})" for cause, places in _ranked(groups)]
     missing = _missing(records, planned)

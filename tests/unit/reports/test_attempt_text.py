@@ -8,7 +8,7 @@ import pytest
 
 from pytest_agentcompass.contracts.outcome import FailureMode
 from pytest_agentcompass.contracts.record import AttemptRecord
-from pytest_agentcompass.reports.attempt_text import _PHRASES, decisive_mode, failing_tests, failure_text, reason
+from pytest_agentcompass.reports.attempt_text import _PHRASES, cause, failing_tests, failure_text, reason
 
 MakeRecord = Callable[..., AttemptRecord]
 
@@ -48,7 +48,7 @@ def test_an_error_after_the_agents_failure_is_named(make_record: MakeRecord) -> 
         issue("verifier_not_started", "the verifier './x' was not started", phase="evaluate"),
     )
     record = make_record("error", status="run_error_or_eval_error", failure_mode="agent_error", issues=issues)
-    assert decisive_mode(record) is FailureMode.VERIFIER_NOT_STARTED
+    assert cause(record) is FailureMode.VERIFIER_NOT_STARTED
     assert reason(record) == "the verifier './x' was not started"
     assert "  error (run): the agent ended with status 1" in failure_text(record, "p")
 
