@@ -153,7 +153,7 @@ def too_many_errors(scope: Scope, limit: float, whose: str = "") -> list[str]:
     what = "1 attempt" if len(errors) == 1 else f"{len(errors)} attempts"
     return [
         f"{whose}{what} of {counted} ended in an infrastructure error ({modes}): {names}; that is "
-        f"{share(len(errors) / counted)}, more than max_infra_errors {share(limit)}: run them again"
+        f"{share(len(errors) / counted)}, more than max_infra_errors {share(limit)}: run them again, or allow more"
     ]
 
 
