@@ -29,6 +29,7 @@ _BUILTINS: dict[str, dict[str, str]] = {
         "openai_chat": "pytest_agentcompass.harnesses.openai_chat:OpenAIChatHarness",
         "claude_code": "pytest_agentcompass.harnesses.claude_code:ClaudeCodeHarness",
         "codex": "pytest_agentcompass.harnesses.codex:CodexHarness",
+        "terminus": "pytest_agentcompass.harnesses.terminus:TerminusHarness",
         "tool_loop": "pytest_agentcompass.harnesses.tool_loop:ToolLoopHarness",
     },
     "environment": {
@@ -47,7 +48,7 @@ _BUILTINS: dict[str, dict[str, str]] = {
     "reducer": {},
 }
 _EXTRAS: dict[str, str] = {
-    f"harness:{name}": "models" for name in ("openai_chat", "tool_loop", "claude_code", "codex")
+    f"harness:{name}": "models" for name in ("openai_chat", "tool_loop", "claude_code", "codex", "terminus")
 }
 _pending: list[tuple[str, str, Any, str]] = []
 

@@ -1,0 +1,172 @@
+"""Agents with a (scripted) model in real containers: solved and failed, counted, and never with the key inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("httpx", reason="needs the extra models")
+
+from pytest_agentcompass.models.scripted import Script, ScriptedServer, serve
+
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("base_image")]
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "tasks"
+KEY = "sk-test-4712-secret"
+IMAGE = "pytest-agentcompass-test:bookworm"
+LOOK = (
+    "(env; cat /proc/*/environ /proc/*/cmdline; grep -rs sk-test-4712 /root /tmp /home /etc) > /seen.txt 2>/dev/null; true"
+)
+
+
+@contextmanager
+def scripted(*conversations: dict[str, Any], **script: Any) -> Iterator[ScriptedServer]:
+    """Serve conversations by task id."""
+    with serve(Script.model_validate({"conversations": conversations, "api_key": KEY, **script})) as server:
+        yield server
+
+
+def answers(name: str, *turns: dict[str, Any]) -> dict[str, Any]:
+    """Return the conversation of a task."""
+    return {"match": {"task": name}, "turns": list(turns)}
+
+
+def run(folder: Path, server: ScriptedServer, harness: str, *words: str) -> tuple[dict[str, dict[str, Any]], Path, str]:
+    """Run with an agent on Docker; return the records by task, the run directory and what was printed."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    settings = (f"harness={harness}", "model=gpt-4o", f"base_url={server.base_url}", "api_key=${MY_KEY}")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--agentcompass", *settings, "environment=docker", *words],
+        cwd=folder, env={**os.environ, "MY_KEY": KEY}, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        timeout=500, check=False,
+    )  # fmt: skip
+    found = sorted(folder.glob("agentcompass-results/*/*/attempts/*/*/*/record.json"))
+    records = {record["task_id"]: record for record in (json.loads(path.read_bytes()) for path in found)}
+    return records, next(folder.glob("agentcompass-results/*/*")), done.stdout + done.stderr
+
+
+def program(name: str) -> str:
+    """Return the path of a program from npm, or skip."""
+    folder = os.environ.get("AGENTCOMPASS_TEST_PROGRAMS", "")
+    found = shutil.which(name, path=str(Path(folder) / "node_modules" / ".bin")) if folder else shutil.which(name)
+    if found is None:
+        pytest.skip(f"the program {name!r} is not installed (npm); see AGENTCOMPASS_TEST_PROGRAMS")
+    return found
+
+
+def own_tasks(folder: Path, *names: str) -> list[str]:
+    """Write tasks that want a file with the task's name; return the words that choose them."""
+    rows = [
+        {
+            "id": name,
+            "instruction": f"make the file {name}",
+            "verify": f"test -f /work/{name}",
+            "environment": {"image": IMAGE, "workdir": "/work"},
+            "artifacts": ["/seen.txt"],
+        }
+        for name in names
+    ]
+    (folder / "tasks.yaml").write_text(json.dumps({"tasks": rows}))
+    return ["benchmark=tasks", "benchmark.path=tasks.yaml"]
+
+
+def move(harness: str, command: str) -> dict[str, Any]:
+    """Return a turn that runs a command with the agent's own tool."""
+    usage = {"usage": {"input": 1000, "output": 100}}
+    if harness == "terminus":
+        return {"text": json.dumps({"commands": [{"keystrokes": command, "wait": "done"}]}), **usage}
+    calls = {
+        "tool_loop": {"name": "bash", "arguments": {"command": command}},
+        "claude_code": {"name": "Bash", "arguments": {"command": command, "description": "work"}},
+        "codex": {"name": "exec_command", "arguments": {"cmd": command}},
+    }
+    return {"text": "I run it.", "tool_calls": [calls[harness]], **usage}
+
+
+def end(harness: str) -> list[dict[str, Any]]:
+    """Return the turns with which a conversation ends."""
+    usage = {"usage": {"input": 1000, "output": 100}}
+    return [{"text": '{"done": true}' if harness == "terminus" else "done", **usage}]
+
+
+PROGRAMS = {"claude_code": "claude", "codex": "codex"}
+
+
+@pytest.mark.parametrize("harness", ["tool_loop", "terminus", "claude_code", "codex"])
+def test_agents_solve_and_fail_tasks_in_containers(tmp_path: Path, harness: str) -> None:
+    """Two tasks solved, one not; tokens, cost and trajectory on the record; the key is nowhere in the container."""
+    words = own_tasks(tmp_path, "one", "two", "bad")
+    if harness in PROGRAMS:
+        words.append(f"harness.program={program(PROGRAMS[harness])}")
+    moves = [
+        answers("one", move(harness, f"touch one; {LOOK}"), *end(harness)),
+        answers("two", move(harness, "ls"), move(harness, "touch two"), *end(harness)),
+        answers("bad", move(harness, "touch wrong"), *end(harness)),
+    ]
+    with scripted(*moves) as server:
+        records, directory, printed = run(tmp_path, server, harness, *words, "timeout=90", "concurrency=2")
+    assert {name: record["passed"] for name, record in records.items()} == {"one": True, "two": True, "bad": False}, (
+        printed
+    )
+    for name, record in records.items():
+        assert record["failure_mode"] == "none", (name, record["issues"])
+        assert record["usage"]["input_tokens"] >= 2000
+        assert record["usage"]["cost_usd"] > 0
+    for path in directory.glob("attempts/*/*/1"):
+        assert len((path / "trajectory.jsonl").read_text().splitlines()) >= 3
+    seen = next(directory.glob("attempts/*/one*/1/artifacts/**/seen.txt")).read_text(errors="replace")
+    assert "PATH=" in seen
+    assert KEY not in seen
+    assert KEY.encode() not in b"".join(item.read_bytes() for item in directory.rglob("*") if item.is_file())
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the conformance tasks (../shared/tasks) are not there")
+@pytest.mark.parametrize("harness", ["tool_loop", "terminus"])
+def test_agents_solve_conformance_tasks(tmp_path: Path, harness: str) -> None:
+    """The reference agents solve two handed tasks with the solutions' own moves and fail one with wrong moves."""
+    names = ("csv-cleanup", "access-log-report", "fix-slugify")
+    solutions = {name: (SHARED / "tb1" / name / "solution.sh").read_text() for name in names[:2]}
+    moves = [answers(name, move(harness, text), *end(harness)) for name, text in solutions.items()]
+    moves.append(answers("fix-slugify", move(harness, "touch /tmp/nothing"), *end(harness)))
+    words = ["benchmark=terminal_bench", f"benchmark.path={SHARED / 'tb1'}", f"sample_ids=[{','.join(names)}]"]
+    with scripted(*moves) as server:
+        records, directory, printed = run(tmp_path, server, harness, *words, "concurrency=2")
+    assert {name: record["passed"] for name, record in records.items()} == {
+        "csv-cleanup": True, "access-log-report": True, "fix-slugify": False,
+    }, printed  # fmt: skip
+    if harness == "terminus":
+        folder = next(directory.glob("attempts/*/csv-cleanup*/1"))
+        assert {path.name for path in (folder / "panes").iterdir()} >= {"pre-agent.txt", "post-agent.txt"}
+        assert (folder / "recording.cast").stat().st_size > 0
+        assert "contacts.csv" in (folder / "commands.txt").read_text()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the conformance tasks (../shared/tasks) are not there")
+def test_the_terminal_is_kept_before_after_and_after_the_tests(tmp_path: Path) -> None:
+    """Where the tests run in the agent's shell its pane is kept three times."""
+    import yaml
+
+    steps = yaml.safe_load((SHARED / "tb1" / "deploy-shell" / "solution.yaml").read_text())
+    commands = [
+        {"keystrokes": step["command"], **({"wait": "done", "timeout": 60} if step.get("block") else {"duration": 1})}
+        for step in steps
+    ]
+    for command, step in zip(commands, steps, strict=True):
+        if not step.get("block") and step.get("append_enter", True):
+            command["keystrokes"] += "\n"
+    turn = {"text": json.dumps({"commands": commands})}
+    with scripted({"turns": [turn, *end("terminus")]}) as server:
+        words = ["benchmark=terminal_bench", f"benchmark.path={SHARED / 'tb1'}", "sample_ids=[deploy-shell]"]
+        records, directory, printed = run(tmp_path, server, "terminus", *words)
+    assert records["deploy-shell"]["passed"] is True, printed
+    panes = next(directory.glob("attempts/*/deploy-shell*/1/panes"))
+    assert {path.name for path in panes.iterdir()} >= {"pre-agent.txt", "post-agent.txt", "post-test.txt"}
