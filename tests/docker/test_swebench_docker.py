@@ -22,6 +22,7 @@ from pytest_agentcompass.contracts.record import AttemptRecord
 
 pytestmark = pytest.mark.docker
 
+REAL = Path(__file__).parents[2].parent / "shared" / "swebench" / "instances.jsonl"
 IMAGE = "pytest-agentcompass-test-swebench:shapes"
 DOCKERFILE = """\
 FROM {base}
@@ -130,6 +131,22 @@ def test_killed_and_resumed(folder: Path, instance: Instance) -> None:
     resumed, output = _pytest(folder, "killed", "--agentcompass-resume=last")
     assert resumed == undisturbed, output
     assert set(resumed["resolved_ids"]) == {names[kind] for kind in ("gold", "binary", "forged")}
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="the file ../shared/swebench/instances.jsonl is not there")
+def test_real_instances(tmp_path: Path, docker_client: docker.APIClient) -> None:
+    """Real instances, where their images were made on this engine: the solution resolves them, nothing else does."""
+    rows = [json.loads(line) for line in REAL.read_text().splitlines()]
+    rows = [row for row in rows if docker_client.images(name=row["image"])]
+    if not rows:
+        pytest.skip("the images of the real instances are not on this engine")
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    records, _ = run(tmp_path, "harness=oracle", "concurrency=2")
+    assert {name: record.outcome for name, record in records.items()} == dict.fromkeys(records, "passed")
+    idle = {"id": "scripted", "params": {"steps": [{"write": {"notes.txt": "nothing"}}]}}
+    for harness in ("nop", idle):
+        records, _ = run(tmp_path, "concurrency=2", "benchmark.history=keep", harness=harness)
+        assert {name: record.outcome for name, record in records.items()} == dict.fromkeys(records, "failed")
 
 
 def _command(folder: Path, results: str, *options: str) -> list[str]:
