@@ -69,7 +69,8 @@ def _tries(item: AttemptItem, nextitem: pytest.Item | None) -> None:
             if again is not None and report.failed:
                 report.outcome = "rerun"  # type: ignore[assignment]
             item.ihook.pytest_runtest_logreport(report=report)
-        item.ihook.pytest_runtest_logreport(report=teardown)
+        if again is None or teardown.failed:  # JUnit writers would make a test case of each teardown
+            item.ihook.pytest_runtest_logreport(report=teardown)
         if again is None:
             return
         assert attempt is not None

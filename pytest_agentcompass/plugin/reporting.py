@@ -58,6 +58,13 @@ class Reporting:
             if report.when != "teardown":
                 self._crashed(report)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:
+        """Show a discarded try as pytest-rerunfailures shows its reruns."""
+        if report.outcome == "rerun":  # type: ignore[comparison-overlap]
+            return "rerun", "R", ("RERUN", {"yellow": True})
+        return None
+
     def _crashed(self, report: pytest.TestReport) -> None:
         """Record an attempt whose worker died."""
         from .crash import record_lost

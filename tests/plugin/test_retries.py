@@ -44,6 +44,8 @@ def test_a_retry_is_no_sample(flaky: Suite, words: list[str]) -> None:
     assert report["attempts"]["discarded_tries"] == 3
     assert report["headline"]["value"] == pytest.approx(1 / 3)
     assert len(result.junit()) == 3
+    assert len(result.junit(flaky.path / "own.xml")) == 3
+    assert result.counts.get("rerun", 0) == (0 if words == ["concurrency=3"] else 3)
     folder = result.run_dir / "attempts/tasks/t3/1/retries"
     assert sorted(path.name for path in folder.glob("*.json")) == ["1.json", "2.json"]
     assert "always" in folder.joinpath("1.json").read_text()
