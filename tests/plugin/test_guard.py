@@ -72,11 +72,12 @@ def test_a_process_that_dies(dying: Suite, how: str, words: list[str], finished:
 def test_the_signal_method_of_a_timeout_fails_one_attempt(dying: Suite) -> None:
     """pytest-timeout's signal ends its attempt alone: an error with a record; the sandbox goes, the others run."""
     dying.write("conftest.py", DIE.format(how=BLOCK))
-    for words in ([], ["-n2"]):
-        result = dying.run(*DYING, "--timeout=1", *words)
+    for words in ([], ["-n2"], ["concurrency=2"]):
+        result = dying.run(*DYING, "--timeout=2", *words)
         assert result.ret == 1, result.out
-        assert result.counts["passed"] == 2
-        assert result.verdicts()["bad::1"] is not True
+        assert result.counts == {"passed": 2, "error": 1}
+        assert result.verdicts() == {"a::1": True, "bad::1": None, "c::1": True}
+        assert result.modes()["bad::1"] == "cancelled"
         assert dying.sandboxes() == []
         assert "INTERNALERROR" not in result.out
 
