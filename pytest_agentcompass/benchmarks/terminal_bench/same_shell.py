@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["end_pane_children", "run_in_same_shell"]
 
+_PROMPT_TRIES = 3
+_PROMPT_SECONDS = 10.0  # for a shell to run an empty line
+
 # Ends all descendants of a process, children first found by their parent's id (no procps needed).
 _DESCENDANTS = """
 down() {
@@ -47,7 +50,7 @@ async def run_in_same_shell(
     await env.write_bytes(f"{private}/run.sh", _wrapper(script, private).encode(), mode=0o755)
     timed_out = False
     try:
-        await terminal.send_keys("C-c", min_timeout=0.3)
+        await _reach_prompt(terminal)
         await terminal.send_keys(f"bash {private}/run.sh", block=True, max_timeout=script.timeout or 86_400.0)
     except TerminalTimeout:
         timed_out = True
@@ -59,6 +62,21 @@ async def run_in_same_shell(
     done = await _collect(env, private, timed_out)
     keep_output(done.output, script.log, result)
     return None if over_limit(done, script.timeout, result) else done
+
+
+async def _reach_prompt(terminal: TerminalSession) -> None:
+    """Interrupt what the agent left in the foreground, and wait until its shell takes lines.
+
+    On a busy machine the interrupt may reach the shell only after the next keys: half of a line is then lost.
+    A shell that never answers (a full-screen program, say) gets the tests typed all the same.
+    """
+    for _ in range(_PROMPT_TRIES):
+        await terminal.send_keys("C-c", min_timeout=0.3)
+        try:
+            await terminal.send_keys("", block=True, max_timeout=_PROMPT_SECONDS)
+            return
+        except TerminalTimeout:
+            continue
 
 
 def _wrapper(script: Script, private: str) -> str:
