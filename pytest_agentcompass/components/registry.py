@@ -29,6 +29,7 @@ _BUILTINS: dict[str, dict[str, str]] = {
         "openai_chat": "pytest_agentcompass.harnesses.openai_chat:OpenAIChatHarness",
         "claude_code": "pytest_agentcompass.harnesses.claude_code:ClaudeCodeHarness",
         "codex": "pytest_agentcompass.harnesses.codex:CodexHarness",
+        "mini_swe_agent": "pytest_agentcompass.harnesses.mini_swe_agent:MiniSweAgentHarness",
         "terminus": "pytest_agentcompass.harnesses.terminus:TerminusHarness",
         "tool_loop": "pytest_agentcompass.harnesses.tool_loop:ToolLoopHarness",
     },
@@ -49,7 +50,7 @@ _BUILTINS: dict[str, dict[str, str]] = {
 }
 _EXTRAS: dict[str, str] = {
     f"harness:{name}": "models" for name in ("openai_chat", "tool_loop", "claude_code", "codex", "terminus")
-}
+} | {"harness:mini_swe_agent": "mini-swe-agent"}
 _pending: list[tuple[str, str, Any, str]] = []
 
 

@@ -23,9 +23,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("base_image")]
 SHARED = Path(__file__).parents[2].parent / "shared" / "tasks"
 KEY = "sk-test-4712-secret"
 IMAGE = "pytest-agentcompass-test:bookworm"
-LOOK = (
-    "(env; cat /proc/*/environ /proc/*/cmdline; grep -rs sk-test-4712 /root /tmp /home /etc) > /seen.txt 2>/dev/null; true"
-)
+FOLDERS = "/root /tmp /home /etc"
+LOOK = f"(env; cat /proc/*/environ /proc/*/cmdline; grep -rs sk-test-4712 {FOLDERS}) > /seen.txt 2>/dev/null; true"
 
 
 @contextmanager
