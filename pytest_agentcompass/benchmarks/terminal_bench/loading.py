@@ -30,7 +30,8 @@ def load_folder(params: TerminalBenchParams) -> list[TaskSpec | TaskProblem]:
     folders = [root] if _format(root, "auto") else _folders(root)
     if not folders:
         raise TaskLoadError(
-            f"benchmark.path: {root} holds no task: a task is a folder with a task.yaml (tb1) or a task.toml (tb2)"
+            f"benchmark.path: {root} holds no task: a task is a folder with a task.yaml (tb1) or a task.toml (tb2); "
+            f"found: {_listed(root)}"
         )
     return [_load(folder, params) for folder in folders]
 
@@ -80,5 +81,10 @@ def _unknown(folder: Path, wanted: str) -> str:
         other = _format(folder, "auto")
         tail = f"; it holds a {_FILES[other]} (benchmark.format={other})" if other else ""
         return f"{folder}: has no {_FILES[wanted]}, which the format {wanted} needs{tail}"
-    found = sorted(item.name for item in folder.iterdir())[:10]
-    return f"{folder}: holds neither task.yaml (tb1) nor task.toml (tb2); found: {', '.join(found) or 'nothing'}"
+    return f"{folder}: holds neither task.yaml (tb1) nor task.toml (tb2); found: {_listed(folder)}"
+
+
+def _listed(folder: Path) -> str:
+    names = sorted(item.name for item in folder.iterdir())
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return (", ".join(names[:10]) or "nothing") + more
