@@ -32,17 +32,21 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 RUN = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
 
 
+#: variables that a test-suite or a CI sets, and a reader does not have
+FOREIGN = ("AGENTCOMPASS_", "GITHUB_", "PYTEST_", "TOX_")
+
+
 def page_id(page: Path) -> str:
     """Name a page in test ids."""
     return page.name
 
 
 def clean_environment(folder: Path) -> dict[str, str]:
-    """Return the variables for a command of the documentation: as in a terminal 80 columns wide."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "AGENTCOMPASS_"))}
+    """Return variables for a command of the documentation: 80 columns, nobody's settings, no leftovers of other runs."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
     path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
-    config = str(folder.parent / "no-config")
-    return {**inherited, "PATH": path, "COLUMNS": "80", "XDG_CONFIG_HOME": config, "PYTHONDONTWRITEBYTECODE": "1"}
+    own = {"COLUMNS": "80", "TMPDIR": str(folder.parent), "XDG_CONFIG_HOME": str(folder.parent / "no-config")}
+    return {**inherited, "PATH": path, **own, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @pytest.mark.parametrize("page", RUN, ids=page_id)
