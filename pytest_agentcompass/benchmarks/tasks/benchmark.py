@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from ...components.answers import MATCHES, matches
 from ...components.benchmark import BaseBenchmark
 from ...components.context import current_attempt
 from ...components.environment import EnvironmentSession
@@ -25,7 +26,6 @@ from ...contracts.task import (
     TaskSpec,
 )
 from ...errors import AgentCompassError, EnvironmentGone, EvaluationError, SandboxError, SetupError, nearest
-from .answers import MATCHES, matches
 from .fields import KEY
 from .loading import load_path
 

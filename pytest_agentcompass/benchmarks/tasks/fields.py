@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ...components.answers import check_expected
 from ...components.yaml_file import Map, Scalar, line_of, number, text, typed
 from ...contracts.environment import EnvironmentSpec
 from ...contracts.task import Artifact, TaskSpec
 from ...errors import ConfigError, nearest
-from .answers import check_expected
 
 __all__ = ["FIELDS", "KEY", "RUN_SECONDS", "VERIFY_SECONDS", "build_task"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_agentcompass.benchmarks.tasks.answers import check_expected, matches
+from pytest_agentcompass.components.answers import check_expected, matches
 from pytest_agentcompass.errors import ConfigError
 
 

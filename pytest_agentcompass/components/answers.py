@@ -6,7 +6,7 @@ import re
 import unicodedata
 from decimal import Decimal
 
-from ...errors import ConfigError, nearest
+from ..errors import ConfigError, nearest
 
 __all__ = ["MATCHES", "check_expected", "matches"]
 
