@@ -24,6 +24,7 @@ from ..errors import TaskLoadError, nearest
 __all__ = ["Hub", "HuggingFaceHub", "cache_dir", "cached_dataset", "cached_parquet", "is_hub_name"]
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_SUFFIXES = (".csv", ".json", ".jsonl", ".parquet", ".tsv")
 _EXTRA = "install it with: pip install 'pytest-agentcompass[data]'"
 
 
@@ -61,12 +62,9 @@ class HuggingFaceHub:
 
 def is_hub_name(dataset: str) -> bool:
     """Whether *dataset* names a dataset of the hub (`owner/name`), not a local path."""
-    local = dataset.startswith((".", "/", "~")) or Path(dataset).exists()
-    return (
-        not local
-        and Path(dataset).suffix not in (".csv", ".json", ".jsonl", ".parquet", ".tsv")
-        and bool(_HUB_NAME.fullmatch(dataset))
-    )
+    if dataset.startswith((".", "/", "~")) or Path(dataset).exists() or Path(dataset).suffix in _SUFFIXES:
+        return False
+    return bool(_HUB_NAME.fullmatch(dataset))
 
 
 def cache_dir(benchmark: str) -> Path:

@@ -111,7 +111,7 @@ def test_a_missing_library_names_the_extra(tmp_path: Path) -> None:
         import pyarrow  # noqa: F401
     except ImportError:
         (tmp_path / "rows.parquet").write_bytes(b"PAR1")
-        with pytest.raises(TaskLoadError, match=r"pip install 'pytest-agentcompass\[swebench\]'"):
+        with pytest.raises(TaskLoadError, match=r"pip install 'pytest-agentcompass\[data\]'"):
             cached_parquet(tmp_path / "rows.parquet", tmp_path / "cache")
     else:
         pytest.skip("the library is installed")
