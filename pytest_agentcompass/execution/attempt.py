@@ -101,6 +101,7 @@ class Attempt(Evaluation):
         await asyncio.sleep(self.retry_wait)
         again = Attempt(self.run_context, self.context, self.task, self.number)
         again.plan, again.retries, again.has_slot = self.plan, self.retries, self.has_slot
+        again.stop_at, again.stop_reason = self.stop_at, self.stop_reason
         if self.failed_phase == "evaluate" and self._before_evaluation is not None:
             restore(again, self._before_evaluation)  # the agent is not run (and paid) again
             again._before_evaluation = self._before_evaluation

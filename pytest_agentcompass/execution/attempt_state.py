@@ -64,6 +64,8 @@ class AttemptState:
         self.abandoned = False  # the run takes no new work: no record, a resume makes the attempt
         self.fatal = ""  # why no later attempt can get past the endpoint either
         self.lasting = False  # the error is no passing one: another try would end in it too
+        self.stop_at: float | None = None  # moment (monotonic) at which the attempt is cut, all its tries together
+        self.stop_reason = ""
         self._permits: Permits | None = None
         self._cut = DeadlineCut()
         self.started_at = _now()
@@ -105,7 +107,7 @@ class AttemptState:
         if announce:
             self._emit("phase_changed", phase=name)
         start = time.monotonic()
-        armed = self._cut.arm(self.run_context.admission.seconds_left())
+        armed = self._cut.arm(self._seconds_left())
         try:
             yield
         except AttemptStopped:
@@ -124,8 +126,17 @@ class AttemptState:
                 self._cut.disarm()
             self.durations[name] = round(self.durations.get(name, 0.0) + time.monotonic() - start, 6)
 
+    def _seconds_left(self) -> float | None:
+        """Return the seconds until the run's deadline or the attempt's own end, whichever comes first."""
+        own = None if self.stop_at is None else max(0.0, self.stop_at - time.monotonic())
+        return min(
+            (item for item in (own, self.run_context.admission.seconds_left()) if item is not None), default=None
+        )
+
     def _over(self, phase: str) -> AgentCompassError:
-        """Return what the run's deadline did: keep the attempt from starting, or cancel it."""
+        """Return what the end of the time did: keep the attempt from starting, or cancel it."""
+        if self.stop_at is not None and time.monotonic() >= self.stop_at:
+            return InfrastructureError(self.stop_reason, FailureMode.CANCELLED.value)
         over = self.run_context.admission.deadline_over()
         started = phase not in ("plan", "limit_wait")
         return InfrastructureError(over.message, FailureMode.CANCELLED.value) if started else over
@@ -170,7 +181,8 @@ _PHASE_MODES = {
 def _reading(error: BaseException, phase: str) -> tuple[FailureMode, str]:
     """Return the failure mode and the message of an exception that came out of *phase*."""
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
-        return FailureMode.CANCELLED, "the attempt was cancelled"
+        why = f": {error}" if isinstance(error, asyncio.CancelledError) and str(error) else ""
+        return FailureMode.CANCELLED, f"the attempt was cancelled{why}"
     if isinstance(error, EnvironmentGone):
         return FailureMode.ENVIRONMENT_ERROR, error.message
     if isinstance(error, AgentFailure | InfrastructureError):

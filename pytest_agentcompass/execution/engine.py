@@ -8,6 +8,7 @@ for it; the rest of a satisfied task is skipped.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,12 +29,16 @@ __all__ = ["Engine", "Job"]
 
 @dataclass(slots=True)
 class Job:
-    """One attempt to make; *payload* is the caller's."""
+    """One attempt to make; *payload* is the caller's.
+
+    *limit* is (seconds, reason): an attempt that takes longer, with all its tries, is cancelled for the reason.
+    """
 
     context: RequestContext
     task: TaskSpec
     number: int
     payload: Any = None
+    limit: tuple[float, str] | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -116,6 +121,8 @@ class Engine:
             if len(chain) > 1 and job.context.strategy.satisfied(records):
                 skip(attempt)
             elif not await take_over(attempt):
+                if job.limit is not None:
+                    attempt.stop_at, attempt.stop_reason = time.monotonic() + job.limit[0], job.limit[1]
                 attempt = await self._make(attempt, slot)
             if attempt.abandoned:
                 self.stop()

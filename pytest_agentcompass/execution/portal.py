@@ -55,8 +55,8 @@ class Portal:
         running = self.start(function(*args))
         try:
             running.done.wait()
-        except BaseException:
-            running.cancel(self.loop)
+        except BaseException as error:
+            running.cancel(self.loop, "" if isinstance(error, KeyboardInterrupt) else str(error))
             running.done.wait(self.grace)
             raise
         return running.result()
@@ -83,9 +83,9 @@ class _Running(Generic[T]):
         self._task = loop.create_task(self._coroutine)
         self._task.add_done_callback(lambda _: self.done.set())
 
-    def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ask the coroutine to end; `done` is set when it really has."""
-        loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+    def cancel(self, loop: asyncio.AbstractEventLoop, why: str = "") -> None:
+        """Ask the coroutine to end, saying *why*; `done` is set when it really has."""
+        loop.call_soon_threadsafe(lambda: self._task and self._task.cancel(why or None))
 
     def result(self) -> T:
         """Return what the coroutine returned, or raise what it raised."""

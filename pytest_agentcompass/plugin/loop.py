@@ -6,6 +6,7 @@ finishes. Items that need something of the user's to run first stay item-driven,
 
 from __future__ import annotations
 
+import os
 import queue
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,22 @@ def _obstacle(item: AttemptItem, harmless: frozenset[str] | set[str]) -> str:
     return f"the fixture {extra[0]!r} is used" if extra else ""
 
 
+def time_limit(item: pytest.Item) -> tuple[float, str] | None:
+    """Return pytest-timeout's limit for *item* and what is said when it is over; the engine keeps it in its stead."""
+    config = item.config
+    if not config.pluginmanager.hasplugin("timeout"):
+        return None
+    mark = item.get_closest_marker("timeout")
+    given: Any = (mark.args[0] if mark.args else mark.kwargs.get("timeout")) if mark is not None else None
+    if given is None:
+        given = config.getoption("timeout") or os.environ.get("PYTEST_TIMEOUT") or config.getini("timeout")
+    seconds = float(given or 0)
+    if seconds <= 0:
+        return None
+    said = f"pytest-timeout's limit of {seconds:g} s for the whole attempt was over (timeout= limits the agent)"
+    return seconds, said
+
+
 class EngineLoop:
     """Replaces pytest's loop when this process makes several attempts at once."""
 
@@ -119,7 +136,11 @@ class EngineLoop:
         assert self.run.context is not None
         done: queue.SimpleQueue[tuple[AttemptItem, Attempt]] = queue.SimpleQueue()
         engine = Engine(self.run.context, self.slots, lambda job, attempt: done.put((job.payload, attempt)))
-        jobs = [Job(self.run.context.request(item.request_node.request), item.task, item.number, item) for item in mine]
+        self.run.in_flight = engine.active
+        jobs = [
+            Job(self.run.context.request(item.request_node.request), item.task, item.number, item, time_limit(item))
+            for item in mine
+        ]
         running = self.run.portal.start(engine.run_jobs(jobs))
         sentinel: Sentinel = Sentinel.from_parent(session, name="sentinel", nodeid="agentcompass::sentinel")
         left = len(mine)

@@ -137,6 +137,7 @@ class AgentCompassRun:
         self.requests: dict[str, RunRequest] = {}
         self.gates: GateKeeper | None = None
         self.notes: list[str] = []
+        self.in_flight: dict[int, Attempt] = {}  # what the engine makes right now
         self._tasks: dict[str, tuple[list[TaskSpec], list[TaskProblem]]] = {}
         self._marks: dict[str, str] = {}
         self._foreign_marks: set[str] | None = None
@@ -186,12 +187,22 @@ class AgentCompassRun:
         except AgentCompassError as error:
             raise pytest.UsageError(error.message) from None
         if resumed:
+            self._note_version(directory.read_run_info())
             for path in (directory.path / "requests").glob("*/tasks.jsonl"):
                 path.unlink()  # the dataset is read again: whoever resumes must see what it holds now
         words = [word for word in self.config.option.agentcompass if "api_key" not in word.partition("=")[0]]
         command = {"settings": words, "paths": list(self.config.args)}
         directory.update_run_info(status="running", **({} if resumed else {"command": command}))
         return directory
+
+    def _note_version(self, info: dict[str, Any]) -> None:
+        """Say that the run to go on with was begun by another version."""
+        began = (info.get("versions") or {}).get("pytest-agentcompass", "an unknown version")
+        if began != __version__:
+            self.notes.append(
+                f"the run was begun by pytest-agentcompass {began} ({info.get('started_at', 'at an unknown time')}); "
+                f"what it finished is kept as it is, the rest is made by {__version__}"
+            )
 
     def discard(self) -> None:
         """Remove the directory of a new run for which nothing was chosen: it is nothing to be resumed."""

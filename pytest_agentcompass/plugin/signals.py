@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -10,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..components.context import current_attempt
+from ..errors import AgentCompassError
 from ..execution.cleanup import force_remove
+from ..redaction import clean_text
 from .state import ATTEMPT, case_of
 
 if TYPE_CHECKING:
+    from ..execution.attempt import Attempt
     from .session import AgentCompassRun
 
 __all__ = ["Signals"]
@@ -72,9 +77,34 @@ class Signals:
         if os.getpid() != self._pid:
             self._exit(status)
         try:
-            if self.current is not None and (attempt := self.current.stash.get(ATTEMPT, None)) is not None:
+            attempt = self._caller()
+            if attempt is not None:
                 attempt.lost(f"the process was ended by os._exit({status}) in the middle of the attempt")
+            self._say(status, attempt)
             self.run.finish_after_crash()
             force_remove(self.run.registry, self.run.run_id, owner=self._pid)
         finally:
             self._exit(status or 1)
+
+    def _caller(self) -> Attempt | None:
+        """Return the attempt whose code runs in this task or thread, else that of the item that runs."""
+        with contextlib.suppress(AgentCompassError):
+            here = current_attempt()
+            for attempt in list(self.run.in_flight.values()):
+                if attempt.attempt_context is here:
+                    return attempt
+        return self.current.stash.get(ATTEMPT, None) if self.current is not None else None
+
+    def _say(self, status: int, attempt: Attempt | None) -> None:
+        """Tell on the terminal, past pytest's capture, what ended the run and how to go on."""
+        if self.run.is_worker or self.run.context is None:
+            return
+        capture = self.run.config.pluginmanager.getplugin("capturemanager")
+        if capture is not None:
+            capture.suspend_global_capture(in_=False)
+        where = f" in the middle of {attempt.request.name}::{attempt.task.task_id}" if attempt is not None else ""
+        line = (
+            f"\nagentcompass: something called os._exit({status}){where}; the run ends here. "
+            f"To make the rest: pytest --agentcompass --agentcompass-resume={self.run.run_id}\n"
+        )
+        os.write(1, clean_text(line).encode())

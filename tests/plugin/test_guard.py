@@ -69,6 +69,19 @@ def test_a_process_that_dies(dying: Suite, how: str, words: list[str], finished:
     assert again.verdicts() == {"a::1": True, "bad::1": True, "c::1": True}
 
 
+def test_an_exit_among_attempts_at_once(dying: Suite) -> None:
+    """With several attempts in one process the one that ended it has the record; the terminal says what happened."""
+    dying.write("conftest.py", DIE.format(how=EXIT))
+    result = dying.run(*DYING, "concurrency=3")
+    assert result.ret == 1
+    assert result.records()["bad::1"]["failure_mode"] == "harness_error"
+    assert "something called os._exit(0) in the middle of tasks::bad" in result.out
+    assert f"--agentcompass-resume={result.run_dir.name}" in result.out
+    report = result.request_summary()["report"]["attempts"]
+    assert (report["planned"], report["errors"]) == (3, 1)
+    assert dying.sandboxes() == []
+
+
 def test_the_signal_method_of_a_timeout_fails_one_attempt(dying: Suite) -> None:
     """pytest-timeout's signal ends its attempt alone: an error with a record; the sandbox goes, the others run."""
     dying.write("conftest.py", DIE.format(how=BLOCK))
@@ -78,6 +91,7 @@ def test_the_signal_method_of_a_timeout_fails_one_attempt(dying: Suite) -> None:
         assert result.counts == {"passed": 2, "error": 1}
         assert result.verdicts() == {"a::1": True, "bad::1": None, "c::1": True}
         assert result.modes()["bad::1"] == "cancelled"
+        assert "pytest-timeout" in result.out.partition("= ERRORS =")[2]
         assert dying.sandboxes() == []
         assert "INTERNALERROR" not in result.out
 
