@@ -42,7 +42,7 @@ def page_id(page: Path) -> str:
 
 
 def clean_environment(folder: Path) -> dict[str, str]:
-    """Return variables for a command of the documentation: 80 columns, nobody's settings, no leftovers of other runs."""
+    """Return variables for a shown command: 80 columns, nobody's settings, no leftovers of other runs."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
     path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
     own = {"COLUMNS": "80", "TMPDIR": str(folder.parent), "XDG_CONFIG_HOME": str(folder.parent / "no-config")}
