@@ -33,6 +33,7 @@ class Reporting:
         self.results: list[RequestResult] = []
         self.files: list[str] = []
         self.lost: list[str] = []
+        self._interrupted = False
         self.duplicates: list[str] = []
         self.failed_reports = ""
 
@@ -74,6 +75,11 @@ class Reporting:
 
     # -- the end -------------------------------------------------------------------------------
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """Remember it: a second interrupt, while pytest shows the first, loses the exit status."""
+        self._interrupted = True
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
         """Write the reports and set the exit status; nothing raised here may reach pytest.
@@ -100,7 +106,8 @@ class Reporting:
         assert self.run.context is not None
         self._guard(session, status)
         adopt_requests(self.run)
-        self.run.write_run_info("interrupted" if status == pytest.ExitCode.INTERRUPTED else "finished")
+        cut = self._interrupted or status == pytest.ExitCode.INTERRUPTED
+        self.run.write_run_info("interrupted" if cut else "finished")
         self.results = collect_results(
             self.run.context.directory, contracts=self._contracts(), aggregate=self._aggregate
         )
