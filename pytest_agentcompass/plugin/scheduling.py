@@ -16,7 +16,7 @@ Ours is used for `-n N` and `--dist load`; any other `--dist` is left alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,12 +82,10 @@ class Scheduling:
 
     # -- workers ------------------------------------------------------------------------------
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(
-        self, session: pytest.Session, items: list[pytest.Item]
-    ) -> Generator[None, None, None]:
-        """Append the pauses, behind all that others do to the items."""
-        yield
+    @pytest.hookimpl(tryfirst=True)  # before the worker sends the ids to the controller
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Append the pauses, when nobody (--lf, --nf, --sw) chooses or sorts items any more."""
+        items = session.items
         if items and self.run.is_worker and self.run.config.workerinput.get(_INPUT):  # type: ignore[attr-defined]
             items.extend(_make_pauses(session, items))
 
