@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from ..errors import ConfigError, nearest
 
-__all__ = ["MATCHES", "check_expected", "matches"]
+__all__ = ["MATCHES", "check_expected", "matches", "number_of"]
 
 MATCHES = ("exact", "normalized", "numeric", "regex")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
@@ -31,7 +31,7 @@ def matches(answer: str, expected: str, match: str, tolerance: float = 0.0) -> b
     if match == "normalized":
         return _normalized(answer) == _normalized(expected)
     if match == "numeric":
-        value, wanted = _number(answer), _number(expected)
+        value, wanted = number_of(answer), number_of(expected)
         return value is not None and wanted is not None and abs(value - wanted) <= Decimal(repr(tolerance))
     return len(answer) <= _REGEX_CHARACTERS and re.fullmatch(expected, answer) is not None
 
@@ -42,7 +42,7 @@ def check_expected(expected: str, match: str) -> None:
         raise ConfigError(f"match {match!r} is not known; {nearest(match, MATCHES)}")
     if not expected.strip():
         raise ConfigError("the expected answer is empty, so no answer could ever be right")
-    if match == "numeric" and _number(expected) is None:
+    if match == "numeric" and number_of(expected) is None:
         raise ConfigError(f"match is numeric, but the expected answer {expected!r} is no number")
     if match == "normalized" and not _normalized(expected):
         raise ConfigError(
@@ -60,7 +60,8 @@ def _normalized(text: str) -> str:
     return " ".join(folded.split()).strip(_QUOTES).rstrip(".,;: ").rstrip(_QUOTES)
 
 
-def _number(text: str) -> Decimal | None:
+def number_of(text: str) -> Decimal | None:
+    """Return the number that *text* is, thousands' commas allowed; None when it is none."""
     text = text.strip()
     if not any(c.isdigit() for c in text) or len(text) > 400 or not _NUMBER.fullmatch(text):
         return None

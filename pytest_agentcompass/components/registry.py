@@ -19,6 +19,7 @@ _BUILTINS: dict[str, dict[str, str]] = {
         "terminal_bench": "pytest_agentcompass.benchmarks.terminal_bench:TerminalBench",
         "swebench": "pytest_agentcompass.benchmarks.swebench:SwebenchBenchmark",
         "tasks": "pytest_agentcompass.benchmarks.tasks:TasksBenchmark",
+        "qa": "pytest_agentcompass.benchmarks.qa:QaBenchmark",
     },
     "harness": {
         "oracle": "pytest_agentcompass.harnesses.oracle:OracleHarness",
@@ -41,7 +42,13 @@ _BUILTINS: dict[str, dict[str, str]] = {
         "swebench_docker": "pytest_agentcompass.recipes.swebench_docker:SwebenchDocker",
         "swebench_host_process": "pytest_agentcompass.recipes.swebench_host_process:SwebenchHostProcess",
     },
-    "analyzer": {},
+    "analyzer": {
+        "statistics": "pytest_agentcompass.analyzers.trajectory:StatisticsAnalyzer",
+        "truncation": "pytest_agentcompass.analyzers.trajectory:TruncationAnalyzer",
+        "output_quality": "pytest_agentcompass.analyzers.trajectory:OutputQualityAnalyzer",
+        "tool_calls": "pytest_agentcompass.analyzers.trajectory:ToolCallAnalyzer",
+        "integrity": "pytest_agentcompass.analyzers.integrity:IntegrityAnalyzer",
+    },
     "strategy": {
         "avg": "pytest_agentcompass.metrics.strategies:AvgStrategy",
         "pass": "pytest_agentcompass.metrics.strategies:PassStrategy",
