@@ -20,7 +20,16 @@ from docker.errors import APIError, DockerException, TLSParameterError, create_a
 
 from ...errors import EnvironmentGone, SandboxError
 
-__all__ = ["Engine", "engine", "engine_errors", "forget_engine", "is_gone", "raise_for_status", "with_retries"]
+__all__ = [
+    "Engine",
+    "answering_engine",
+    "engine",
+    "engine_errors",
+    "forget_engine",
+    "is_gone",
+    "raise_for_status",
+    "with_retries",
+]
 
 # Starts that take over a minute happen on busy engines: the limit is only there for dead ones.
 READ_TIMEOUT = 900
@@ -103,6 +112,16 @@ def engine() -> Engine:
             except (DockerException, TLSParameterError, *_NETWORK_ERRORS) as error:
                 raise _unreachable(error) from error
         return _engine
+
+
+def answering_engine() -> Engine:
+    """Return this process's engine, which has answered just now; SandboxError when it does not."""
+    found = engine()
+    try:
+        found.client.ping()
+    except (DockerException, *_NETWORK_ERRORS) as error:
+        raise _unreachable(error) from error
+    return found
 
 
 def forget_engine() -> None:

@@ -17,11 +17,11 @@ from ...components.context import AttemptContext, current_attempt
 from ...components.environment import BaseEnvironment
 from ...contracts.environment import EnvironmentSpec
 from ...contracts.network import NetworkMode, NetworkPolicy
-from ...errors import ConfigError, PlanningError, SandboxError
+from ...errors import AgentCompassError, ConfigError, PlanningError, SandboxError
 from ..archive import Limits
 from .build import build_image
 from .compose import Project, open_project
-from .engine import Engine, engine, engine_errors, with_retries
+from .engine import Engine, answering_engine, engine, engine_errors, with_retries
 from .exec import finish
 from .images import Image, find_image
 from .owner import labels, private_folder
@@ -80,7 +80,7 @@ class DockerEnvironment(BaseEnvironment):
     async def preflight(self, req: RunRequest) -> str | None:
         """Return why no container could be opened now, or None."""
         try:
-            await in_thread(engine)
+            await in_thread(answering_engine)
         except SandboxError as error:
             return error.message
         return None
@@ -115,8 +115,13 @@ class DockerEnvironment(BaseEnvironment):
             if plan.environment.healthcheck is not None:
                 await session.wait_healthy(plan.environment.healthcheck)
             await session.settled(measure=bool(opening.opened.project))
-        except BaseException:
-            await finish(release(opening.engine, opening.opened))
+        except BaseException as error:
+            try:
+                await finish(release(opening.engine, opening.opened))
+            except SandboxError as problem:  # what went wrong first is the reason
+                error.add_note(problem.message)
+                if isinstance(error, AgentCompassError):
+                    error.message = f"{error.message}; besides, {problem.message}"
             raise
         return session
 

@@ -351,7 +351,8 @@ def _release(engine: Engine, opened: Opened) -> None:
             elif opened.container:
                 problem = remove_container(engine.client, opened.container)
                 if problem:
-                    raise SandboxError(f"container {opened.container[:12]} could not be removed: {problem}")
+                    name = opened.container if opened.container.startswith("agentcompass-") else opened.container[:12]
+                    raise SandboxError(f"container {name} could not be removed: {problem}")
     finally:
         for folder in opened.folders:
             shutil.rmtree(folder, ignore_errors=True)
