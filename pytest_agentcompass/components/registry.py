@@ -56,8 +56,9 @@ _BUILTINS: dict[str, dict[str, str]] = {
     "reducer": {},
 }
 _EXTRAS: dict[str, str] = {
-    f"harness:{name}": "models" for name in ("openai_chat", "tool_loop", "claude_code", "codex", "terminus")
-} | {"harness:mini_swe_agent": "mini-swe-agent"}
+    f"harness:{name}": "models"
+    for name in ("openai_chat", "tool_loop", "claude_code", "codex", "terminus", "mini_swe_agent")
+}
 _pending: list[tuple[str, str, Any, str]] = []
 
 
@@ -87,13 +88,17 @@ class Registry:
     def add(self, kind: str, component: Any, *, id: str | None = None, origin: str = "") -> None:
         """Add a component class (or a `module:Class` text).
 
-        Raises ConfigError for an unknown kind, a missing id, and an id that is taken (naming both).
+        Raises ConfigError for an unknown kind, a missing id, and an id that is taken (naming both), and a class
+        without a method that its base wants.
         """
         if kind not in KINDS:
             raise ConfigError(f"component kind {kind!r} is not known; {nearest(kind, KINDS)}")
         name = id or getattr(component, "id", "")
         if not name or not isinstance(name, str):
             raise ConfigError(f"{component!r} has no id; set the class attribute `id`")
+        missing = sorted(getattr(component, "__abstractmethods__", ()))
+        if missing:
+            raise ConfigError(f"{kind} {name!r} ({component.__qualname__}) lacks the method {', '.join(missing)}")
         origin = origin or getattr(component, "__module__", str(component))
         if name in self._entries[kind]:
             known, where = self._entries[kind][name]

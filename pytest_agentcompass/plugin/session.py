@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ def resolve(config: pytest.Config) -> tuple[RunConfig, Registry]:
         registry = Registry()
         try:
             registry.load_entry_points()
-            config.hook.pytest_agentcompass_register(registry=registry)
+            _register(config, registry)
             files = [start_folder(config) / name for name in option(config, "config") or []]
             resolved = resolve_run(
                 words=split_words(setting_words(config)),
@@ -71,6 +72,18 @@ def resolve(config: pytest.Config) -> tuple[RunConfig, Registry]:
             raise pytest.UsageError(error.message) from None
         config.stash[RESOLVED] = resolved, registry
     return config.stash[RESOLVED]
+
+
+def _register(config: pytest.Config, registry: Registry) -> None:
+    """Let conftest.py files and plugins add components; what they raise is told with its place, as a usage error."""
+    try:
+        config.hook.pytest_agentcompass_register(registry=registry)
+    except AgentCompassError:
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{place.filename}:{place.lineno}"
+        raise ConfigError(f"pytest_agentcompass_register: {where}: {type(error).__name__}: {error}") from error
 
 
 def _check_pasted(config: pytest.Config, resolved: RunConfig) -> None:

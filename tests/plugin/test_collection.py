@@ -224,3 +224,26 @@ def test_names_of_items_hold_when_k_changes(suite: Suite) -> None:
     one, three = (suite.collect(*RUN, f"attempts={k}").nodeids for k in (1, 3))
     assert one == three[:1]
     assert cases(three) == ["a::attempt1", "a::attempt2", "a::attempt3"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("registry.ad('benchmark', 1)", "AttributeError: 'Registry' object has no attribute 'ad'"),
+        ("registry.add('benchmark', type('B', (BaseBenchmark,), {'id': 'b'}))", "lacks the method"),
+        ("registry.add('bench', BaseBenchmark)", "did you mean 'benchmark'"),
+    ],
+)
+def test_a_fault_in_the_registration_is_a_usage_error(suite: Suite, line: str, said: str) -> None:
+    """What a conftest.py does wrong when it adds components is told in one line with its place, in no traceback."""
+    suite.write(
+        "conftest.py",
+        f"from pytest_agentcompass import BaseBenchmark\ndef pytest_agentcompass_register(registry):\n    {line}\n",
+    )
+    suite.tasks(task("a"))
+    result = suite.run(*RUN)
+    assert result.ret == 4
+    assert said in result.err
+    if "AttributeError" in said:
+        assert "conftest.py:3" in result.err
+    result.check_clean()
