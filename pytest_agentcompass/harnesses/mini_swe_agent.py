@@ -14,6 +14,8 @@ from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
@@ -23,12 +25,22 @@ from pydantic import BaseModel, Field
 from ..components.environment import EnvironmentSession
 from ..components.trajectory import shorten
 from ..components.yaml_file import load_yaml_mapping, typed
+from ..contracts.environment import EnvironmentSpec
 from ..contracts.outcome import FailureMode, RunResult
 from ..contracts.plan import HarnessPlan
-from ..contracts.request import RunRequest
+from ..contracts.request import ModelSpec, RunRequest
 from ..contracts.task import PreparedTask, ToolDef
 from ..contracts.trajectory import Observation, TrajectoryStep
-from ..errors import AgentFailure, ConfigError, EnvironmentGone, HarnessError, SandboxError, nearest
+from ..errors import (
+    AgentFailure,
+    ConfigError,
+    EnvironmentGone,
+    HarnessError,
+    PlanningError,
+    SandboxError,
+    SetupError,
+    nearest,
+)
 from ..models.messages import ChatMessage, parse_arguments
 from .model_agent import AgentRun, ModelAgent, ModelParams
 
@@ -49,20 +61,10 @@ def _quietly() -> Iterator[None]:
                 os.environ[name] = value
 
 
-with _quietly():
-    import minisweagent
-    from minisweagent.agents.default import DefaultAgent
-    from minisweagent.exceptions import FormatError, Submitted
-    from minisweagent.models.utils.actions_toolcall import (
-        BASH_TOOL,
-        format_toolcall_observation_messages,
-        parse_toolcall_actions,
-    )
-
 __all__ = ["MiniSweAgentHarness", "MiniSweAgentParams"]
 
 _T = TypeVar("_T")
-_CONFIGS = Path(minisweagent.__file__).parent / "config"
+_EXTRA = "pip install 'pytest-agentcompass[mini-swe-agent]'"
 _DONE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 _MODES = {
     "LimitsExceeded": (FailureMode.AGENT_ERROR, "the agent reached its limit of steps or cost"),
@@ -88,8 +90,16 @@ class MiniSweAgentHarness(ModelAgent):
     """mini-swe-agent on the attempt's sandbox."""
 
     id: ClassVar[str] = "mini_swe_agent"
-    version: ClassVar[str] = f"mini-swe-agent {minisweagent.__version__}"
     params_model: ClassVar[type[BaseModel] | None] = MiniSweAgentParams
+
+    def __init__(self) -> None:
+        self.version = f"mini-swe-agent {_installed() or 'is not installed'}"  # type: ignore[misc] # the package's
+
+    def supports(self, environment: EnvironmentSpec, model: ModelSpec) -> bool:
+        """Say what is missing: the package, a model, a protocol."""
+        if not _installed():
+            raise PlanningError(f"harness {self.id!r} needs the package mini-swe-agent; {_EXTRA}")
+        return super().supports(environment, model)
 
     async def run_task(
         self, session: EnvironmentSession | None, prepared: PreparedTask, req: RunRequest, plan: HarnessPlan
@@ -107,7 +117,7 @@ class MiniSweAgentHarness(ModelAgent):
             work = _Work(run, session, asyncio.get_running_loop(), params)
             environment = _Environment(work, config.get("environment") or {}, await _uname(session))
             model = _Model(work, config.get("model") or {})
-            agent = DefaultAgent(model, environment, **_agent_config(config, params))
+            agent = _package().agent(model, environment, **_agent_config(config, params))
             try:
                 _judge(await work.follow(agent, prepared.input.prompt), run.result)
             finally:
@@ -115,11 +125,19 @@ class MiniSweAgentHarness(ModelAgent):
         return run.result
 
 
+def _installed() -> str:
+    try:
+        return metadata.version("mini-swe-agent")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 def _load_config(name: str) -> dict[str, Any]:
     path = Path(os.path.expanduser(name))
     if not path.is_file():
-        known = [str(item.relative_to(_CONFIGS).with_suffix("")) for item in _CONFIGS.rglob("*.yaml")]
-        path = _CONFIGS / f"{name}.yaml"
+        configs = _package().configs
+        known = [str(item.relative_to(configs).with_suffix("")) for item in configs.rglob("*.yaml")]
+        path = configs / f"{name}.yaml"
         if name not in known:
             raise ConfigError(
                 f"harness.config: {name!r} is neither a file nor one of the package's; {nearest(name, known)}"
@@ -147,6 +165,40 @@ async def _uname(session: EnvironmentSession) -> dict[str, str]:
     done = await session.exec("uname -s; uname -r; uname -v; uname -m", shell=True, timeout=30)
     values = [*done.stdout.splitlines(), "", "", "", ""]
     return dict(zip(("system", "release", "version", "machine"), values, strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    """What is used of mini-swe-agent, imported when it is first needed."""
+
+    configs: Path
+    agent: Any
+    submitted: Any
+    format_error: Any
+    bash_tool: dict[str, Any]
+    parse: Any
+    format: Any
+
+
+@lru_cache(maxsize=1)
+def _package() -> _Package:
+    try:
+        with _quietly():
+            import minisweagent
+            from minisweagent.agents.default import DefaultAgent
+            from minisweagent.exceptions import FormatError, Submitted
+            from minisweagent.models.utils import actions_toolcall
+    except ImportError as error:
+        raise SetupError(f"mini-swe-agent cannot be imported: {error}; {_EXTRA}") from error
+    return _Package(
+        configs=Path(minisweagent.__file__).parent / "config",
+        agent=DefaultAgent,
+        submitted=Submitted,
+        format_error=FormatError,
+        bash_tool=actions_toolcall.BASH_TOOL,
+        parse=actions_toolcall.parse_toolcall_actions,
+        format=actions_toolcall.format_toolcall_observation_messages,
+    )
 
 
 class _Stopped(Exception):
@@ -220,7 +272,7 @@ class _Environment:
         if lines and lines[0].strip() == _DONE and output["returncode"] == 0:
             submission = "".join(lines[1:])
             extra = {"exit_status": "Submitted", "submission": submission}
-            raise Submitted({"role": "exit", "content": submission, "extra": extra})
+            raise _package().submitted({"role": "exit", "content": submission, "extra": extra})
         return output
 
     async def _execute(self, command: str, cwd: str) -> dict[str, Any]:
@@ -257,7 +309,7 @@ class _Model:
     def __init__(self, work: _Work, config: Mapping[str, Any]) -> None:
         self.config = SimpleNamespace(**config)
         self._work = work
-        function = BASH_TOOL["function"]
+        function = _package().bash_tool["function"]
         self._tools = (ToolDef(function["name"], function["description"], function["parameters"]),)
         self._seen = 0
 
@@ -277,12 +329,12 @@ class _Model:
         extra: dict[str, Any] = {"cost": step.cost_usd or 0.0, "native": reply.native}
         wanted = [SimpleNamespace(id=call["id"], function=SimpleNamespace(**call["function"])) for call in calls]  # type: ignore[arg-type]
         try:
-            extra["actions"] = parse_toolcall_actions(
+            extra["actions"] = _package().parse(
                 wanted,
                 format_error_template=getattr(self.config, "format_error_template", "{{ error }}"),
                 template_kwargs={"finish_reason": reply.stop_reason},
             )
-        except FormatError as error:
+        except _package().format_error as error:
             error.messages[0]["extra"].update(extra)
             raise
         return {"role": "assistant", "content": reply.text, "tool_calls": calls, "extra": extra}
@@ -296,7 +348,7 @@ class _Model:
     ) -> list[dict[str, Any]]:
         """Return the messages that tell the model what its commands did."""
         default = "<returncode>{{output.returncode}}</returncode>\n<output>\n{{output.output}}</output>"
-        found: list[dict[str, Any]] = format_toolcall_observation_messages(
+        found: list[dict[str, Any]] = _package().format(
             actions=message.get("extra", {}).get("actions", []),
             outputs=outputs,
             observation_template=getattr(self.config, "observation_template", default),
