@@ -14,6 +14,7 @@ from .checkpoint import load_checkpoint, restore
 
 if TYPE_CHECKING:
     from ..contracts.request import RunRequest
+    from ..results.rundir import RunDirectory
     from .attempt import Attempt
     from .run import RunContext
 
@@ -25,6 +26,7 @@ def check_request(run: RunContext, request: RunRequest) -> None:
 
     Raises ConfigError with a table of the differences; `--agentcompass-resume-anyway` lets it pass.
     """
+    run.request(request)  # a run to reuse that does not exist is told here
     path = run.directory.task_file(request.name).with_name("request.json")
     harness = None if request.harness.id == "none" else run.registry.make("harness", request.harness.id)
     now = request_parts(request, harness.version if harness else "")
@@ -47,16 +49,15 @@ def check_request(run: RunContext, request: RunRequest) -> None:
 
 
 async def take_over(attempt: Attempt) -> bool:
-    """Give *attempt* what a resumed run has of it, and say whether its record stands.
+    """Give *attempt* what a resumed run, or the run to reuse, has of it, and say whether a record stands.
 
     A graded attempt with the same run fingerprint stands; where the agent was done and only the
     evaluation is missing, it is restored from its checkpoint (`attempt.restored`) and will be graded;
     anything else is made again.
     """
-    run = attempt.run_context
-    if not run.resumed:
+    run, source = attempt.run_context, attempt.context.source
+    if not run.resumed and source is None:
         return False
-    record = run.directory.read_record(attempt.request.name, attempt.task.task_id, attempt.number)
     try:
         plan = await call(run.planner.plan, attempt.request, attempt.task)
     except AgentCompassError:
@@ -64,19 +65,35 @@ async def take_over(attempt: Attempt) -> bool:
     version = attempt.context.harness.version if attempt.context.harness else ""
     fingerprint = run_fingerprint(attempt.task, plan, attempt.request, version)
     attempt.plan = plan
+    if run.resumed and _stands(attempt, run.directory, fingerprint, anyway=run.resume_anyway):
+        return True
+    if source is not None and _stands(attempt, source, fingerprint):
+        assert attempt.record is not None
+        details = {**attempt.record.details, "reused_from": str(source.path)}
+        attempt.record = attempt.record.model_copy(update={"run_id": run.run_id, "details": details})
+        run.directory.write_record(attempt.record)
+        return True
+    if run.resumed:
+        _restore(attempt, fingerprint)
+    return False
+
+
+def _stands(attempt: Attempt, directory: RunDirectory, fingerprint: str, anyway: bool = False) -> bool:
+    """Take the attempt's record in *directory* if it may stand for the attempt as it would be made now."""
+    record = directory.read_record(attempt.request.name, attempt.task.task_id, attempt.number)
     if record is None:
-        _restore(attempt, fingerprint)
         return False
-    reason = reusable(record, fingerprint, anyway=run.resume_anyway)
-    if reason is not None:
-        _restore(attempt, fingerprint)
-        run.events.emit(
-            "reuse_refused", request=record.request, task=record.task_id, attempt=record.attempt, reason=reason
-        )
-        return False
-    attempt.record = record
-    run.events.emit("reuse_loaded", request=record.request, task=record.task_id, attempt=record.attempt)
-    return True
+    reason = reusable(record, fingerprint, anyway=anyway)
+    attempt.run_context.events.emit(
+        "reuse_loaded" if reason is None else "reuse_refused",
+        request=record.request,
+        task=record.task_id,
+        attempt=record.attempt,
+        reason=reason or "",
+    )
+    if reason is None:
+        attempt.record = record
+    return reason is None
 
 
 def _restore(attempt: Attempt, fingerprint: str) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..components.owner import boot_id, process_start_time
 from ..planning.planner import Planner
+from ..results.resume import find_run, list_runs
+from ..results.rundir import RunDirectory
 from .admission import Admission
 from .limits import Limits
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from ..contracts.record import AttemptRecord
     from ..contracts.request import RunRequest
     from ..results.events import EventLog
-    from ..results.rundir import RunDirectory
 
 __all__ = ["RequestContext", "RunContext"]
 
@@ -69,8 +70,21 @@ class RunContext:
     def request(self, request: RunRequest) -> RequestContext:
         """Return the shared context of *request*."""
         if request.name not in self._requests:
-            self._requests[request.name] = RequestContext.make(request, self.registry)
+            context = RequestContext.make(request, self.registry)
+            context.source = self._run_to_reuse(request)
+            self._requests[request.name] = context
         return self._requests[request.name]
+
+    def _run_to_reuse(self, request: RunRequest) -> RunDirectory | None:
+        """Return the older run whose records may stand (`runtime.reuse`): the one named, else the newest other one."""
+        if not request.runtime.reuse:
+            return None
+        results = self.directory.path.parent.parent
+        if request.runtime.reuse_run_id is not None:
+            return RunDirectory.open(find_run(results, request.runtime.reuse_run_id))
+        others = (path for path in list_runs(results) if path.resolve() != self.directory.path)
+        found = next(others, None)
+        return RunDirectory.open(found) if found is not None else None
 
 
 @dataclass(slots=True)
@@ -82,6 +96,7 @@ class RequestContext:
     harness: BaseHarness | None
     environment: BaseEnvironment
     strategy: Any
+    source: RunDirectory | None = None
 
     @classmethod
     def make(cls, request: RunRequest, registry: Registry) -> RequestContext:

@@ -42,7 +42,7 @@ def _settled(item: AttemptItem) -> bool:
     run = run_of(item.config)
     if ATTEMPT not in item.stash and run.context is not None:
         context = run.context.request(item.request_node.request)
-        if not run.context.resumed and not context.strategy.sequential:
+        if not run.context.resumed and context.source is None and not context.strategy.sequential:
             return False
         attempt = run.make_attempt(item)
         earlier = run.earlier_records(item) if context.strategy.sequential and item.number > 1 else []

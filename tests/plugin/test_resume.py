@@ -135,3 +135,19 @@ def test_strategy_pass_goes_on_where_it_was(suite: Suite) -> None:
         again = suite.run(*RUN, "strategy=pass", "attempts=3", RESUME, *words)
         assert again.counts == {"passed": 1, "skipped": 2}
     assert ran(suite) == ["a"]
+
+
+@DRIVERS
+def test_a_new_run_may_reuse_graded_attempts_of_an_older_one(suite: Suite, words: list[str]) -> None:
+    """`runtime.reuse` takes records with the same fingerprint into a new run; another model's results never count."""
+    suite.tasks(counted(suite, "a"), counted(suite, "b", "false"))
+    suite.run(*RUN)
+    again = suite.run(*RUN, "runtime.reuse=true", *words)
+    assert again.counts == {"passed": 1, "failed": 1}, again.out
+    assert ran(suite) == ["a", "b"]
+    assert len(again.run_dirs) == 2
+    suite.run(*RUN, "runtime.reuse=true", "model=other", *words)
+    assert ran(suite) == ["a", "a", "b", "b"]
+    refused = suite.run(*RUN, "runtime.reuse=true", "runtime.reuse_run_id=lost", *words)
+    assert refused.ret == 1
+    assert "no run 'lost'" in refused.out
