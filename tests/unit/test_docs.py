@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from docs_text import blocks, commands, first_column, links, pattern, plain_output
 
 from pytest_agentcompass import __version__
+from pytest_agentcompass.benchmarks.qa.params import GraderParams, QaFields, QaParams
 from pytest_agentcompass.benchmarks.tasks.fields import FIELDS
 from pytest_agentcompass.benchmarks.terminal_bench.params import TerminalBenchParams
 from pytest_agentcompass.components.registry import KINDS, Registry
@@ -119,6 +121,11 @@ def test_verbs_table() -> None:
         ("environments.md", "param of docker", DockerParams.model_fields),
         ("terminal-bench.md", "param", TerminalBenchParams.model_fields),
         ("gates.md", "gate setting", GateSettings.__dataclass_fields__),
+        ("questions.md", "param of qa", QaParams.model_fields),
+        ("questions.md", "column of fields", QaFields.model_fields),
+        ("questions.md", "grader", get_args(GraderParams.model_fields["kind"].annotation)),
+        ("trajectories.md", "analyzer", Registry().ids("analyzer")),
+        ("models.md", "param of agents with a model", ["model_retries", "prices", "request_timeout", "stream"]),
         ("results.md", "failure mode", [mode.value for mode in FailureMode]),
     ],
 )
