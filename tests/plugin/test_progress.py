@@ -280,3 +280,16 @@ def test_no_live_line_where_it_is_not_wanted(suite: Suite, words: list[str]) -> 
     written = on_terminal(suite, *TASKS, "harness=scripted", f"harness.steps={steps}", *words)
     assert "1 passed" in written
     assert "\x1b[A" not in written
+
+
+@pytest.mark.parametrize("mode", [["concurrency=2"], ["-n2"]], ids=["engine", "n2"])
+def test_the_summary_keeps_its_words(suite: Suite, mode: list[str]) -> None:
+    """Lines in place of dots leave pytest's short summary whole: each line begins with its outcome."""
+    suite.tasks(task("bad", verify="false"), task("broken", verify="exit 127"), {"id": "odd", "instruction": "x"})
+    result = suite.run(*TASKS, "harness=nop", *mode)
+    summary = result.out.partition("short test summary info")[2].splitlines()[1:-1]
+    assert sorted(line.partition(" - ")[0] for line in summary) == [
+        "ERROR agentcompass::tasks::broken::attempt1",
+        "ERROR agentcompass::tasks::odd",
+        "FAILED agentcompass::tasks::bad::attempt1",
+    ]
