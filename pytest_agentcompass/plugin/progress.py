@@ -102,6 +102,8 @@ class ProgressLines(_Counter):
         if report.outcome == "rerun":  # type: ignore[comparison-overlap]
             return None
         category = "error" if report.failed and report.when != "call" else report.outcome
+        if hasattr(report, "wasxfail"):
+            category = "xfailed" if report.skipped else "xpassed"
         return ("" if report.passed and report.when != "call" else category), "", ""
 
     @pytest.hookimpl(tryfirst=True)

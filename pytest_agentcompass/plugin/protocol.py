@@ -158,12 +158,14 @@ def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call:
     record = attempt.conclude()
     _properties(attempt, record, report)
     outcome = record.outcome
+    path = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
     if _expected(report, call, outcome):
+        if outcome == "failed":
+            report.longrepr = failure_text(record, str(path))
         return
     vars(report).pop("wasxfail", None)
     if foreign and isinstance(error, pytest.skip.Exception):
         return
-    path = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
     if foreign and call.when == "setup":
         report.longrepr = f"{_crash(report)}\n{report.longrepr}\nrecord: {path}"
         return

@@ -186,7 +186,7 @@ def test_discarded_tries_cost_too(suite: Suite) -> None:
     words = ("harness=scripted", f"harness.tasks={json.dumps({'a': steps})}", "retries=1")
     delays = ("execution.retry_min_delay_seconds=0", "execution.retry_max_delay_seconds=0", "budget.usd=2")
     result = suite.run(*TASKS, *words, *delays)
-    assert result.counts == {"passed": 1, "skipped": 2}, result.out
+    assert result.counts == {"passed": 1, "skipped": 2, "rerun": 1}, result.out
     assert len(result.records()["a::1"]["retries"]) == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_agentcompass.plugin.scheduling import auto_workers, make_units
 
-from .helpers import TASKS, Suite, task
+from .helpers import TASKS, Result, Suite, task
 
 PAUSE, CHAIN = "agentcompass-pause", "agentcompass-pause-chain"
 
@@ -242,9 +242,13 @@ def test_longest_first_from_an_earlier_run(suite: Suite, mode: list[str]) -> Non
     steps = {"slow": [{"sleep": 1.0}]}
     words = (*TASKS, "harness=scripted", f"harness.tasks={json.dumps(steps)}", "runtime.order=longest_first")
     first = suite.run(*words, *mode)
-    assert first.events("phase_changed")[0]["task"] == "says"
+    assert "says" in _begun(first)[: 2 if mode else 1]  # two begin at once
     second = suite.run(*words, *mode)
     assert second.ret == 0, second.out
-    begun = list(dict.fromkeys(event["task"] for event in second.events("phase_changed")))
-    assert begun[0] == "slow"
+    assert "slow" in _begun(second)[: 2 if mode else 1]
     assert second.counts == {"passed": 4}
+
+
+def _begun(result: Result) -> list[str]:
+    """Return the tasks in the order in which they were begun."""
+    return list(dict.fromkeys(event["task"] for event in result.events("phase_changed")))
