@@ -85,7 +85,7 @@ class _Regrade:
         return self.done
 
     async def _tasks(self, name: str, request: RunRequest) -> LoadedTasks:
-        """Return the tasks as the dataset has them now (an answer may have been corrected), else as they were stored."""
+        """Return the tasks as the dataset has them now (an answer may have been corrected), else as stored."""
         try:
             found, problems, defined = await load_tasks(request, self.run.registry)
             return LoadedTasks(found, problems, {"defined_tasks": defined})

@@ -35,7 +35,8 @@ class AttemptContext:
 
         text = "\0".join((str(self.directory), self.run_id, self.request, self.task_id, str(self.attempt)))
         readable = "".join(c if c.isascii() and c.isalnum() else "-" for c in self.task_id).strip("-").lower()[:30]
-        return f"{readable or 'task'}-{self.attempt}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{readable or 'task'}-{self.attempt}-{digest[:10]}"
 
     def write_log(self, name: str, text: str) -> Path:
         """Write *text*, scrubbed, as `logs/<name>` and return its path; an empty text makes no file."""

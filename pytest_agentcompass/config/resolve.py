@@ -105,7 +105,8 @@ class RunConfig:
     ) -> ResolvedRequest:
         """Return the request that *values* describe (a marker's arguments, a script's), command line on top.
 
-        Relative paths are relative to *base* (default: the current directory). Keys are sections and short forms, as in a suite's request. Raises ConfigError.
+        Relative paths are relative to *base* (default: the current directory). Keys are sections and short
+        forms, as in a suite's request. Raises ConfigError.
         """
         layer = canonical(tree_of(values, source), tuple({**SECTIONS, **SHORT_FORMS}), source)
         written = RequestSource(name, source, (layer, self._layer), self.options)

@@ -54,7 +54,9 @@ class MetricContract:
                 raise MetricError(f"metric {name!r} is not declared; declared: {', '.join(sorted(self.metrics))}")
             if spec is not None and spec.kind == "binary" and type(value) is not bool:
                 raise MetricError(f"metric {name!r} is binary and must be true or false, not {value!r}")
-            if (spec is None or spec.kind == "scalar") and (type(value) not in (int, float) or not math.isfinite(value)):
+            if (spec is None or spec.kind == "scalar") and (
+                type(value) not in (int, float) or not math.isfinite(value)
+            ):
                 raise MetricError(f"metric {name!r} is a scalar and must be a finite number, not {value!r}")
         if self.primary not in observations:
             raise MetricError(f"the primary metric {self.primary!r} was not observed")

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from .outcome import FailureMode, Fault, Status
 
-__all__ = ["SCHEMA_VERSION", "AttemptRecord", "RequestOutcome", "OrchestrationResult"]
+__all__ = ["SCHEMA_VERSION", "AttemptRecord", "OrchestrationResult", "RequestOutcome"]
 
 SCHEMA_VERSION = 1
 

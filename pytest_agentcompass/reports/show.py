@@ -20,7 +20,8 @@ def show_run(run: RunDirectory, width: int = 100) -> Iterator[str]:
     """Yield the run's tables, its attempts and its problems."""
     info = run.read_run_info()
     counts = run.status_counts()
-    yield f"run {info.get('run_id', run.path.name)}: {info.get('status', 'unknown')}, started {info.get('started_at', '?')}"
+    name, status = info.get("run_id", run.path.name), info.get("status", "unknown")
+    yield f"run {name}: {status}, started {info.get('started_at', '?')}"
     yield ", ".join(f"{count} {name}" for name, count in counts.items())
     results = collect_results(run)
     yield ""

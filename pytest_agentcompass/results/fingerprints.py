@@ -25,7 +25,14 @@ from ..contracts.task import TaskSpec
 from ..redaction import clean_text
 from .files import json_row
 
-__all__ = ["both_fingerprints", "differences", "fingerprint_parts", "request_parts", "run_fingerprint", "task_fingerprint"]
+__all__ = [
+    "both_fingerprints",
+    "differences",
+    "fingerprint_parts",
+    "request_parts",
+    "run_fingerprint",
+    "task_fingerprint",
+]
 
 _SHOWN = 160  # characters of a value that a table of differences shows
 _ABSENT = "(not set)"
