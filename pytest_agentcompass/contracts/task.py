@@ -87,8 +87,7 @@ class TaskSpec:
 
 
 _TASK_DEFAULTS = tuple(
-    (item.name, item.default_factory() if callable(item.default_factory) else item.default)
-    for item in fields(TaskSpec)
+    (item.name, item.default_factory() if callable(item.default_factory) else item.default) for item in fields(TaskSpec)
 )
 
 
