@@ -101,7 +101,7 @@ class ProgressLines(_Counter):
             return None
         if report.outcome == "rerun":  # type: ignore[comparison-overlap]
             return None
-        category = "error" if report.failed and report.when != "call" else report.outcome
+        category: str = "error" if report.failed and report.when != "call" else report.outcome
         if hasattr(report, "wasxfail"):
             category = "xfailed" if report.skipped else "xpassed"
         return ("" if report.passed and report.when != "call" else category), "", ""
