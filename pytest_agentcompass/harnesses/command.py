@@ -9,6 +9,7 @@ user of a machine):
     AGENTCOMPASS_WORKDIR            the working directory in the sandbox
     AGENTCOMPASS_ANSWER_FILE        where a final answer may be written
     AGENTCOMPASS_MODEL, AGENTCOMPASS_BASE_URL, AGENTCOMPASS_API_KEY   the model, where the request names one
+                                    (with model.wrap_api_key: a gateway's address and a token, never the key)
     AGENTCOMPASS_SANDBOX_*          what the environment tells of the sandbox (with `where: host`)
 
 The final answer is the content of the answer file, else the last line of standard output that is not
@@ -21,9 +22,9 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -91,7 +92,24 @@ class CommandHarness(BaseHarness):
         cannot be started.
         """
         params: CommandParams = self.params(req)
-        env = {**_passed_on(params.pass_env), **params.env, **_model_variables(req.model)}
+        if not req.model.wrap_api_key:
+            return await self._run(session, prepared, params, _model_variables(req.model), lambda result: None)
+        access = _gateways()
+        inside = session if params.where == "sandbox" else None
+        async with access.open_gateway(req.model, prepared, inside) as gateway:
+            count = lambda result: access.count_gateway(gateway, req.model, result)  # noqa: E731
+            variables = access.model_variables(req.model, gateway)
+            return await self._run(session, prepared, params, variables, count)
+
+    async def _run(
+        self,
+        session: EnvironmentSession | None,
+        prepared: PreparedTask,
+        params: CommandParams,
+        model: Mapping[str, str],
+        count: Callable[[RunResult], None],
+    ) -> RunResult:
+        env = {**_passed_on(params.pass_env), **params.env, **model}
         limits = [item for item in (params.timeout, prepared.run_timeout_seconds) if item is not None]
         timeout = min(limits, default=None)
         if params.where == "host":
@@ -100,7 +118,18 @@ class CommandHarness(BaseHarness):
             raise HarnessError("harness 'command' with where=sandbox needs an environment; set where: host")
         else:
             done, answer = await _run_in_sandbox(params, prepared, env, session, timeout)
-        return _result(prepared, done, answer, timeout)
+        return _result(prepared, done, answer, timeout, count)
+
+
+def _gateways() -> Any:
+    """Return the module that opens gateways; it needs the extra `models`."""
+    try:
+        from . import gateway_access
+    except ImportError as error:
+        raise SetupError(
+            f"model.wrap_api_key needs a library: {error}; pip install 'pytest-agentcompass[models]'"
+        ) from error
+    return gateway_access
 
 
 def _passed_on(names: tuple[str, ...]) -> dict[str, str]:
@@ -260,8 +289,15 @@ def _output_limit() -> int:
         return 1_000_000
 
 
-def _result(prepared: PreparedTask, done: ExecResult, answer: str, timeout: float | None) -> RunResult:
+def _result(
+    prepared: PreparedTask,
+    done: ExecResult,
+    answer: str,
+    timeout: float | None,
+    count: Callable[[RunResult], None] = lambda result: None,
+) -> RunResult:
     result = RunResult(prepared.task_id, category=prepared.category, agent_output=_last(done.output))
+    count(result)
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     result.final_answer = answer or (lines[-1].strip() if lines else "")
     if len(_prompt(prepared)) > _VARIABLE_BYTES:

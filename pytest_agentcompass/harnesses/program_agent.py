@@ -28,13 +28,15 @@ from ..contracts.task import PreparedTask
 from ..contracts.trajectory import TrajectoryStep
 from ..errors import AgentFailure, ConfigError, EnvironmentGone, HarnessError, PlanningError, SandboxError, SetupError
 from ..models.gateway import Gateway
-from ..models.prices import Price, cost, find_price
+from ..models.prices import Price
 from ..models.protocol import choose_protocol
+from .gateway_access import count_calls, gateway_address, make_gateway, same_machine
 from .model_agent import task_marks
 
 __all__ = ["ProgramAgent", "ProgramParams", "ProgramSession"]
 
 _OUTPUT_BYTES = 20_000_000  # an agent's own trajectory is printed; all of it is wanted
+_SETTLE_SECONDS = 5.0
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+-]*")
 
 
@@ -115,10 +117,13 @@ class ProgramAgent(BaseHarness):
         folder = f"{env.scratch_dir}/agentcompass-{self.id}-{secrets.token_hex(4)}"
         program = await self._bring(env, params, folder)
         version = await self._ask_version(env, program)
-        gateway = Gateway(
-            req.model, self.protocol, address=await gateway_address(env), timeout=params.request_timeout,
+        gateway = make_gateway(
+            req.model,
+            self.protocol,
+            await gateway_address(env),
+            timeout=params.request_timeout,
             budget_tokens=params.budget_tokens,
-        )  # fmt: skip
+        )
         return ProgramSession(env, program, version, folder, gateway)
 
     async def close_session(self, session: ProgramSession) -> None:
@@ -139,6 +144,7 @@ class ProgramAgent(BaseHarness):
         result.telemetry["agent_version"] = session.version
         before = len(session.gateway.calls)
         done = await self._run(session, prepared, req, params, result, before)
+        await in_thread(session.gateway.settle, 1.0 if done.timed_out else _SETTLE_SECONDS)
         self._finish(session, done, prepared, req, result, before)
         self._judge(session, done, prepared, result, before)
         return result
@@ -178,20 +184,8 @@ class ProgramAgent(BaseHarness):
             result.note("run", "gateway_denied", text)
 
     def _count(self, session: ProgramSession, req: RunRequest, result: RunResult, before: int) -> None:
-        """Count by the gateway: what the program says of itself is not asked."""
-        usage, price = result.usage, find_price(req.model.id, self.params(req).prices)
-        calls = session.gateway.calls[before:]
-        replies = [call.reply for call in calls if call.reply is not None]
-        usage.model_calls = len(replies)
-        usage.input_tokens = sum(reply.usage.input or 0 for reply in replies)
-        usage.output_tokens = sum(reply.usage.output or 0 for reply in replies)
-        usage.cached_tokens = sum(reply.usage.cached or 0 for reply in replies)
-        if price is not None:
-            usage.cost_usd = round(sum(cost(reply.usage, price) or 0.0 for reply in replies), 8)
-        elif replies:
-            text = f"no price is known of {req.model.id!r}, so cost is unknown; give harness.prices"
-            result.note("run", "unknown_price", text, "info")
-        result.telemetry["model_latency_seconds"] = round(sum(call.seconds for call in calls), 4)
+        prices = self.params(req).prices
+        count_calls(session.gateway.calls[before:], req.model, result, prices)
 
     def _judge(
         self, session: ProgramSession, done: ExecResult, prepared: PreparedTask, result: RunResult, before: int
@@ -233,7 +227,7 @@ class ProgramAgent(BaseHarness):
             if found.ok and found.stdout.strip():
                 return found.stdout.strip().splitlines()[-1]
         path = self._local(params)
-        if env.local_workdir is not None and await _same_machine(env):
+        if env.local_workdir is not None and await same_machine(env):
             return str(path)
         target = f"{folder}/bin/{self.program}"
         await env.upload(path, target, mode=0o755)
@@ -257,27 +251,6 @@ class ProgramAgent(BaseHarness):
             )
         found = _VERSION.search(done.stdout)
         return found[0] if found else done.stdout.strip()[:80]
-
-
-async def _same_machine(env: EnvironmentSession) -> bool:
-    """Whether commands of the sandbox share this machine's network."""
-    done = await env.exec(["readlink", "/proc/self/ns/net"], timeout=30)
-    return done.ok and done.stdout.strip() == os.readlink("/proc/self/ns/net")
-
-
-async def gateway_address(env: EnvironmentSession) -> str:
-    """Return the address of this machine that the sandbox can reach: loopback, or its bridge's gateway.
-
-    Raises SetupError where the sandbox has no network, or one that leads elsewhere.
-    """
-    if await _same_machine(env):
-        return "127.0.0.1"
-    done = await env.exec(["cat", "/proc/net/route"], timeout=30)
-    for line in done.stdout.splitlines()[1:]:
-        fields = line.split()
-        if len(fields) > 2 and fields[1] == "00000000" and fields[2] != "00000000":
-            return ".".join(str(byte) for byte in reversed(bytes.fromhex(fields[2])))
-    raise SetupError("the sandbox has no network, so an agent in it cannot reach the model; use tool_loop, say")
 
 
 def _events(text: str) -> Iterable[Mapping[str, Any]]:

@@ -52,6 +52,7 @@ class _Counters:
     calls: list[GatewayCall] = field(default_factory=list)
     denied: int = 0
     tokens: int = 0
+    open: int = 0
 
 
 class Gateway:
@@ -86,7 +87,7 @@ class Gateway:
             trust_env=not is_loopback(self.endpoint),
         )
         self._counters = _Counters()
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._closing = threading.Event()
         gateway = self
 
@@ -108,6 +109,11 @@ class Gateway:
         """The calls so far."""
         with self._lock:
             return list(self._counters.calls)
+
+    def settle(self, seconds: float) -> None:
+        """Wait until no call is under way, at most *seconds*: a program may end before its last call is counted."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._counters.open == 0, timeout=seconds)
 
     @property
     def denied(self) -> int:
@@ -136,9 +142,16 @@ class Gateway:
         with self._lock:
             self._counters.denied += 1
 
-    def note(self, call: GatewayCall) -> None:
-        """Count a call."""
+    def begin(self) -> None:
+        """Say that a call is under way."""
         with self._lock:
+            self._counters.open += 1
+
+    def note(self, call: GatewayCall) -> None:
+        """Count a call that is over."""
+        with self._lock:
+            self._counters.open -= 1
+            self._lock.notify_all()
             self._counters.calls.append(call)
             if call.reply is not None:
                 self._counters.tokens += (call.reply.usage.input or 0) + (call.reply.usage.output or 0)
@@ -263,6 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self, body: dict[str, Any]) -> None:
         start = time.monotonic()
         call = GatewayCall()
+        self.owner.begin()
         try:
             for answer in self.owner.send(body, self._passed_on()):
                 self._answer(answer, call)

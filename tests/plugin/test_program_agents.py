@@ -117,3 +117,30 @@ def test_another_protocol_is_refused_at_collection(suite: Suite) -> None:
     assert result.ret == 1
     assert "it can be: openai-responses" in result.out
     result.check_clean()
+
+
+CALLER = """
+import json, os, urllib.request
+base, key = os.environ["AGENTCOMPASS_BASE_URL"], os.environ["AGENTCOMPASS_API_KEY"]
+body = {"model": "x", "messages": [{"role": "user", "content": os.environ["AGENTCOMPASS_INSTRUCTION"]}]}
+headers = {"authorization": "Bearer " + key, "content-type": "application/json"}
+call = urllib.request.Request(base + "/chat/completions", json.dumps(body).encode(), headers)
+print(json.load(urllib.request.urlopen(call))["choices"][0]["message"]["content"])
+open("env.txt", "w").write(repr(dict(os.environ)))
+"""
+
+
+@pytest.mark.parametrize("where", ["sandbox", "host"])
+def test_any_program_can_be_kept_from_the_key(suite: Suite, where: str) -> None:
+    """With model.wrap_api_key a command gets a gateway and a token; its calls are counted."""
+    suite.write("caller.py", CALLER)
+    suite.tasks({"id": "a", "instruction": "which?", "answer": "42", "artifacts": ["env.txt"]})
+    command = f"harness.command=python3 {suite.path / 'caller.py'}"
+    with scripted({"turns": [say("42")]}) as server:
+        result = run(suite, server, "command", command, f"harness.where={where}", "model.wrap_api_key=true")
+    assert result.verdicts() == {"a::1": True}, result.out
+    record = result.records()["a::1"]
+    assert (record["usage"]["input_tokens"], record["usage"]["cost_usd"]) == (1000, 0.0035)
+    seen = next(result.run_dir.glob("attempts/*/a*/1/artifacts/**/env.txt")).read_text()
+    assert "AGENTCOMPASS_BASE_URL" in seen
+    assert KEY not in seen
