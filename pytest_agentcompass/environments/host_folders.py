@@ -31,8 +31,8 @@ def default_root() -> str:
 def private_folder(path: str) -> str:
     """Make *path* if it is missing and return it; SandboxError unless it is ours alone."""
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         if not os.path.lexists(path):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             Path(path).mkdir(mode=0o700, exist_ok=True)
         found = os.lstat(path)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():

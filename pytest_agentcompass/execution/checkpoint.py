@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["drop_checkpoint", "load_checkpoint", "restore", "save_checkpoint"]
 
 _NAME = "checkpoint.json"
+_CHEAP_SECONDS = 1.0  # an agent that worked for less, and used no model, is simply run again
 _EVALUATION = ("evaluate", "analyze", "close")
 
 
 def save_checkpoint(attempt: AttemptState, record: AttemptRecord) -> None:
-    """Store *record* (drafted before the evaluation) as the attempt's checkpoint."""
-    folder = attempt.attempt_context.directory
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / _NAME, encode_record(record))
+    """Store *record* (drafted before the evaluation) as the attempt's checkpoint, if its agent cost anything."""
+    if record.usage or record.durations.get("run", 0.0) >= _CHEAP_SECONDS:
+        write_atomic(attempt.attempt_context.directory / _NAME, encode_record(record), sync=False)
 
 
 def drop_checkpoint(attempt: AttemptState) -> None:

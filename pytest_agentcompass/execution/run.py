@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
     from ..results.events import EventLog
 
 __all__ = ["RequestContext", "RunContext"]
+
+
+@functools.lru_cache(maxsize=2)
+def _owner_labels(pid: int) -> dict[str, str]:
+    return {
+        "agentcompass.owner_pid": str(pid),
+        "agentcompass.owner_start": str(process_start_time(pid) or ""),
+        "agentcompass.boot_id": boot_id(),
+    }
 
 
 @dataclass(slots=True)
@@ -60,12 +70,7 @@ class RunContext:
 
     def labels(self) -> dict[str, str]:
         """Return the marks that everything opened by this process carries."""
-        return {
-            "agentcompass.run": self.run_id,
-            "agentcompass.owner_pid": str(os.getpid()),
-            "agentcompass.owner_start": str(process_start_time(os.getpid()) or ""),
-            "agentcompass.boot_id": boot_id(),
-        }
+        return {"agentcompass.run": self.run_id, **_owner_labels(os.getpid())}
 
     def request(self, request: RunRequest) -> RequestContext:
         """Return the shared context of *request*."""

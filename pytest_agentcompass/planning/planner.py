@@ -172,7 +172,7 @@ def _guarded(who: str, task: TaskSpec, function: Any, arguments: Sequence[Any]) 
 def _apply(recipe: BaseRecipe, plan: ExecutionPlan, req: RunRequest, task: TaskSpec) -> ExecutionPlan:
     """Return the plan after *recipe* (step 6). It works on copies, and what the user set is put back."""
     who = f"recipe {recipe.id!r}"
-    if not _guarded(who, task, recipe.matches, copy.deepcopy((req, task, plan))):
+    if not _guarded(who, task, recipe.matches, (req, task, plan)):  # copies of this planning alone
         return plan
     adapted = _guarded(who, task, recipe.apply, copy.deepcopy((plan, req, task)))
     if not isinstance(adapted, ExecutionPlan):

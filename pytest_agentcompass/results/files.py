@@ -62,20 +62,23 @@ def _finite(token: str) -> float:
     return value
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
     """Write *path* so that it holds all of *content* or what it held before, also after a crash.
 
-    Missing parents are made. ResultsError, naming path and cause, when it cannot be written.
+    Without *sync_name* a power cut may take the new name back for the few seconds until the file system writes
+    its journal; without *sync* also the content (the death of this process loses neither). Missing parents are
+    made. ResultsError, naming path and cause, when it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         try:
-            _write_synced(temporary, content)
+            _write(temporary, content, sync)
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_synced(temporary, content)
+            _write(temporary, content, sync)
         os.replace(temporary, path)
-        _sync_directory(path.parent)
+        if sync and sync_name:
+            _sync_directory(path.parent)
     except OSError as error:
         _discard(temporary)
         raise ResultsError(f"{path}: cannot be written: {error.strerror or error}", path=str(path)) from error
@@ -88,12 +91,13 @@ def _discard(path: Path) -> None:
         pass  # never made, or its folder is gone
 
 
-def _write_synced(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, sync: bool) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     with open(handle, "wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _sync_directory(path: Path) -> None:

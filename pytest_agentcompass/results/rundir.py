@@ -218,7 +218,7 @@ class RunDirectory:
             raise ResultsError(
                 f"{path}: the earlier record cannot be kept: {error.strerror}", path=str(path)
             ) from error
-        write_atomic(path, content)
+        write_atomic(path, content, sync_name=False)
         return path
 
     def read_record(self, request: str, task_id: str, attempt: int) -> AttemptRecord | None:
