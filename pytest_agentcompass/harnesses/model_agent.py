@@ -94,7 +94,8 @@ class AgentRun:
         try:
             async with clock:
                 yield
-        except TimeoutError as error:
+        except (TimeoutError, asyncio.CancelledError) as error:
+            # A cancellation while the end of the time limit was still being carried out is that end.
             if not clock.expired():
                 raise
             text = f"the agent did not finish within {limit or 0.0:g} s and was stopped"

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ __all__ = ["ProgramAgent", "ProgramParams", "ProgramSession"]
 
 _OUTPUT_BYTES = 20_000_000  # an agent's own trajectory is printed; all of it is wanted
 _SETTLE_SECONDS = 5.0
+_LATE_SECONDS = 0.3  # likewise when the time limit is over, and the attempt's own slack is a second
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+-]*")
 
 
@@ -143,16 +145,24 @@ class ProgramAgent(BaseHarness):
         result = RunResult(prepared.task_id, category=prepared.category)
         result.telemetry["agent_version"] = session.version
         before = len(session.gateway.calls)
-        done = await self._run(session, prepared, req, params, result, before)
-        await in_thread(session.gateway.settle, 1.0 if done.timed_out else _SETTLE_SECONDS)
+        started = time.monotonic()
+        try:
+            done = await self._run(session, prepared, req, params)
+            await in_thread(session.gateway.settle, _LATE_SECONDS if done.timed_out else _SETTLE_SECONDS)
+        except asyncio.CancelledError:
+            limit = prepared.run_timeout_seconds
+            if limit is None or time.monotonic() - started < limit:
+                raise
+            # its limit was over and ending it took long: what it spent still counts
+            self._count(session, req, result, before)
+            raise _timeout(limit, result) from None
         self._finish(session, done, prepared, req, result, before)
         self._judge(session, done, prepared, result, before)
         return result
 
     async def _run(
-        self, session: ProgramSession, prepared: PreparedTask, req: RunRequest, params: ProgramParams,
-        result: RunResult, before: int,
-    ) -> ExecResult:  # fmt: skip
+        self, session: ProgramSession, prepared: PreparedTask, req: RunRequest, params: ProgramParams
+    ) -> ExecResult:
         instruction = f"{session.folder}/instruction.md"
         prompt = "\n\n".join(text for text in (prepared.input.system_prompt, prepared.input.prompt) if text)
         await session.env.write_bytes(instruction, prompt.encode("utf-8", "surrogateescape"), mode=0o644)
@@ -166,9 +176,6 @@ class ProgramAgent(BaseHarness):
             raise
         except SandboxError as error:
             raise HarnessError(f"{self.program} was not started: {error.message}") from error
-        except asyncio.CancelledError:
-            self._count(session, req, result, before)
-            raise
 
     def _finish(
         self, session: ProgramSession, done: ExecResult, prepared: PreparedTask, req: RunRequest, result: RunResult,
@@ -193,9 +200,7 @@ class ProgramAgent(BaseHarness):
         calls = session.gateway.calls[before:]
         refusal = calls[-1].refusal if calls else None
         if done.timed_out and (refusal is None or not refusal.stops_run):
-            limit = prepared.run_timeout_seconds or 0.0
-            text = f"the agent did not finish within {limit:g} s and was stopped"
-            raise AgentFailure(text, "agent_timeout", result=result)
+            raise _timeout(prepared.run_timeout_seconds or 0.0, result)
         if refusal is not None:
             error = refusal.error(session.gateway.endpoint)
             error.result = result  # type: ignore[attr-defined]
@@ -251,6 +256,11 @@ class ProgramAgent(BaseHarness):
             )
         found = _VERSION.search(done.stdout)
         return found[0] if found else done.stdout.strip()[:80]
+
+
+def _timeout(limit: float, result: RunResult) -> AgentFailure:
+    text = f"the agent did not finish within {limit:g} s and was stopped"
+    return AgentFailure(text, "agent_timeout", result=result)
 
 
 def _events(text: str) -> Iterable[Mapping[str, Any]]:
