@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["call", "in_thread", "shutdown_threads", "use_threads"]
+__all__ = ["call", "finish", "in_thread", "shutdown_threads", "use_threads"]
+
+T = TypeVar("T")
 
 _pool: ThreadPoolExecutor | None = None
 _size = 8
@@ -40,6 +42,22 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         _pool = ThreadPoolExecutor(max_workers=_size, thread_name_prefix="agentcompass")
     context = contextvars.copy_context()
     return await asyncio.get_running_loop().run_in_executor(_pool, lambda: context.run(function, *args, **kwargs))
+
+
+async def finish(awaitable: Awaitable[T]) -> T:
+    """Await what must not be left half done (closing a sandbox); a cancellation meanwhile is raised afterwards."""
+    task = asyncio.ensure_future(awaitable)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # looked at: the cancellation goes first
+        raise cancelled
+    return task.result()
 
 
 async def call(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from ..components.calls import finish
 from ..components.context import set_current_attempt
 from ..contracts.outcome import FailureMode, RunResult, Status
 from ..contracts.record import AttemptRecord
@@ -42,7 +43,7 @@ class Attempt(Evaluation):
         if not self.released:
             self.released = True
             try:
-                await asyncio.shield(self._release())
+                await finish(self._release())
             finally:
                 if self._permits is not None:
                     self._permits.release()

@@ -16,12 +16,15 @@ from ..errors import AgentCompassError
 from ..execution.cleanup import force_remove
 from ..redaction import clean_text
 from .state import ATTEMPT, case_of
+from .workers import signal_workers
 
 if TYPE_CHECKING:
     from ..execution.attempt import Attempt
     from .session import AgentCompassRun
 
 __all__ = ["Signals"]
+
+_FORCE_SECONDS = 8.0  # providers take up to five to remove what is open
 
 
 class Signals:
@@ -33,13 +36,15 @@ class Signals:
         self._old: dict[int, Any] = {}
         self._exit = os._exit
         self._pid = os.getpid()
-        self._terms = 0
+        self._hits = 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Install the handlers and make (or join) the run directory, before xdist starts its workers."""
         if threading.current_thread() is threading.main_thread():
-            self._old[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._terminate)
+            self._old[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._stop)
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores it
+                self._old[signal.SIGINT] = signal.signal(signal.SIGINT, self._stop)
         os._exit = self._hard_exit  # type: ignore[assignment]
         self.run.open_directory()
 
@@ -60,13 +65,40 @@ class Signals:
         finally:
             self.current = None
 
-    def _terminate(self, number: int, frame: FrameType | None) -> None:
-        """First TERM: as Ctrl-C. Second: remove by force."""
-        self._terms += 1
-        if self._terms == 1:
-            raise KeyboardInterrupt("the run was asked to terminate (SIGTERM)")
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """First: end in order. Second: remove by force what is open, and exit. Third: exit at once.
+
+        A worker hears of one Ctrl-C twice, from the terminal and from its controller, so it counts one less.
+        """
+        self._hits += 1
+        asked = self._hits - 1 if self.run.is_worker and self._hits > 1 else self._hits
+        if self._hits == 1:
+            raise KeyboardInterrupt(*([] if number == signal.SIGINT else ["the run was asked to terminate (SIGTERM)"]))
+        if asked == 2:
+            self._force(128 + number)
+        elif asked > 2:
+            self._exit(128 + number)
+
+    def _force(self, status: int) -> None:
+        """Remove everything of the run now and exit; a timer sees to it where something blocks."""
+        timer = threading.Timer(_FORCE_SECONDS, self._exit, [status])
+        timer.daemon = True
+        timer.start()
+        try:
+            self._force_remove()
+            self.run.finish_after_crash()
+        finally:
+            self._exit(status)
+
+    def _force_remove(self) -> None:
+        """End the workers, then remove what they and this process have open (a worker: its own)."""
+        if self.run.is_worker:
+            force_remove(self.run.registry, self.run.run_id, owner=self._pid)
+            return
+        signal_workers(self.run, signal.SIGKILL)
+        for id in self.run.environment_ids():
+            self.run.registry.make("environment", id)  # with workers this process itself has used none
         force_remove(self.run.registry, self.run.run_id)
-        self._exit(143)
 
     def _hard_exit(self, status: int = 1) -> None:
         """Leave a record and no sandbox behind when something in this process calls `os._exit`.

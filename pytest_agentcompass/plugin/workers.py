@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..components.owner import process_start_time
 from ..redaction import clean_text, plain
 from .options import start_folder
 
 if TYPE_CHECKING:
     from .session import AgentCompassRun
 
-__all__ = ["WorkerHooks"]
+__all__ = ["WorkerHooks", "signal_workers"]
 
 
 def _wire(value: Any) -> Any:
@@ -27,6 +28,18 @@ def _wire(value: Any) -> Any:
     if type(value) is dict:
         return {clean_text(str(key)): _wire(item) for key, item in value.items()}
     return plain(value)
+
+
+def signal_workers(run: AgentCompassRun, number: int) -> None:
+    """Send a signal to the workers of this run that are still there."""
+    folder = run.context.directory.path / "workers" if run.context is not None else None
+    for path in sorted(folder.glob("*")) if folder is not None and folder.is_dir() else []:
+        try:
+            pid, start = path.read_text(encoding="ascii").split()
+            if process_start_time(int(pid)) == start:  # the number may be another process's by now
+                os.kill(int(pid), number)
+        except (OSError, ValueError):
+            continue
 
 
 class WorkerHooks:
@@ -42,7 +55,7 @@ class WorkerHooks:
             pids = self.run.context.directory.path / "workers"
             pids.mkdir(exist_ok=True)
             worker: str = session.config.workerinput["workerid"]  # type: ignore[attr-defined]
-            (pids / worker).write_text(str(os.getpid()), encoding="ascii")
+            (pids / worker).write_text(f"{os.getpid()} {process_start_time()}", encoding="ascii")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -80,11 +93,5 @@ class WorkerHooks:
 
     def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
         """Ask the workers to end: xdist's own way lets them finish their items first."""
-        if self.run.is_worker or self.run.context is None:
-            return
-        folder = self.run.context.directory.path / "workers"
-        for path in sorted(folder.glob("*")) if folder.is_dir() else []:
-            try:
-                os.kill(int(path.read_text(encoding="ascii")), signal.SIGTERM)
-            except (ProcessLookupError, ValueError, PermissionError):
-                continue
+        if not self.run.is_worker:
+            signal_workers(self.run, signal.SIGTERM)
