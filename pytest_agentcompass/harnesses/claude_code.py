@@ -9,7 +9,7 @@ from ..components.trajectory import TrajectoryLog
 from ..contracts.outcome import RunResult
 from ..contracts.request import RunRequest
 from ..contracts.trajectory import Observation, TrajectoryStep
-from .program_agent import ProgramAgent, ProgramParams, ProgramSession, close_step
+from .program_agent import ProgramAgent, ProgramParams, ProgramSession, close_step, open_step
 
 __all__ = ["ClaudeCodeHarness"]
 
@@ -57,7 +57,7 @@ class ClaudeCodeHarness(ProgramAgent):
             if event.get("type") == "assistant":
                 if step is None or message.get("id") != message_id:
                     close_step(log, step)
-                    step, message_id = log.new(), str(message.get("id"))
+                    step, message_id = open_step(log, event), str(message.get("id"))
                 _take(message, step)
             elif event.get("type") == "user" and step is not None:
                 step.observations += _observations(message)

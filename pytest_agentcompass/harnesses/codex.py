@@ -11,7 +11,7 @@ from ..components.trajectory import TrajectoryLog
 from ..contracts.outcome import RunResult
 from ..contracts.request import RunRequest
 from ..contracts.trajectory import Observation, TrajectoryStep
-from .program_agent import ProgramAgent, ProgramParams, ProgramSession, close_step
+from .program_agent import ProgramAgent, ProgramParams, ProgramSession, close_step, open_step
 
 __all__ = ["CodexHarness"]
 
@@ -67,7 +67,7 @@ class CodexHarness(ProgramAgent):
                     continue
                 if step is None or kind == "agent_message" or (kind == "reasoning" and step.tool_calls):
                     close_step(log, step)
-                    step = log.new()
+                    step = open_step(log, event)
                 _take(item, step)
                 if kind == "agent_message":
                     result.final_answer = str(item.get("text") or "")

@@ -117,6 +117,9 @@ class ProgramAgent(BaseHarness):
             raise HarnessError(f"harness {self.id!r} needs an environment to work in")
         params: ProgramParams = self.params(req)
         folder = f"{env.scratch_dir}/agentcompass-{self.id}-{secrets.token_hex(4)}"
+        made = await env.exec(["mkdir", "-p", folder], timeout=30)  # by the agent's user, who writes into it
+        if not made.ok:
+            raise SetupError(f"the folder {folder} for the agent could not be made: {shorten(made.output, 500)}")
         program = await self._bring(env, params, folder)
         version = await self._ask_version(env, program)
         gateway = make_gateway(
@@ -272,6 +275,13 @@ def _events(text: str) -> Iterable[Mapping[str, Any]]:
                 continue
             if isinstance(value, dict):
                 yield value
+
+
+def open_step(log: TrajectoryLog, event: Mapping[str, Any]) -> TrajectoryStep:
+    """Return a new step, begun when *event* says so: it is read after the run."""
+    step = log.new()
+    step.started_at = str(event.get("timestamp") or "")
+    return step
 
 
 def close_step(log: TrajectoryLog, step: TrajectoryStep | None) -> None:

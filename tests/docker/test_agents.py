@@ -128,6 +128,20 @@ def test_agents_solve_and_fail_tasks_in_containers(tmp_path: Path, harness: str)
     assert KEY.encode() not in b"".join(item.read_bytes() for item in directory.rglob("*") if item.is_file())
 
 
+@pytest.mark.parametrize("harness", PROGRAMS)
+def test_programs_work_as_the_containers_user(tmp_path: Path, harness: str) -> None:
+    """Where the task's user is not root the program has a folder of its own to write into."""
+    words = own_tasks(tmp_path, "one")
+    rows = json.loads((tmp_path / "tasks.yaml").read_text())
+    rows["tasks"][0] |= {"verify": "grep -q daemon /tmp/one", "artifacts": []}
+    rows["tasks"][0]["environment"] = {"image": IMAGE, "workdir": "/tmp", "user": "daemon"}
+    (tmp_path / "tasks.yaml").write_text(json.dumps(rows))
+    words.append(f"harness.program={program(PROGRAMS[harness])}")
+    with scripted(answers("one", move(harness, "id > /tmp/one"), *end(harness))) as server:
+        records, _, printed = run(tmp_path, server, harness, *words, "timeout=90")
+    assert records["one"]["passed"] is True, printed
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the conformance tasks (../shared/tasks) are not there")
 @pytest.mark.parametrize("harness", ["tool_loop", "terminus"])
 def test_agents_solve_conformance_tasks(tmp_path: Path, harness: str) -> None:
