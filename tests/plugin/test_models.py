@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -220,3 +221,46 @@ def test_a_missing_model_is_said_before_anything_opens(suite: Suite) -> None:
     assert result.ret == 4
     assert "harness 'tool_loop' needs one: model=ID" in result.err
     result.check_clean()
+
+
+def keys(*commands: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return a turn of the terminal agent."""
+    return say(json.dumps({"commands": list(commands), **more}))
+
+
+def test_the_terminal_agent(suite: Suite) -> None:
+    """It types, waits, sees what is new, is asked twice whether it is done; its failures have their modes."""
+    if shutil.which("tmux") is None:
+        pytest.skip("needs tmux")
+    names = ("good", "chatty", "endless", "full", "slow")
+    suite.tasks(*(task(name, "test -f a.txt") for name in names))
+    first = keys({"keystrokes": "touch a.txt; echo number $((40 + 2))", "wait": "done"})
+    editor = [keys({"keystrokes": ["cat > b.txt", "Enter", "hello", "Enter", "C-d"], "duration": 0.5})]
+    wait = [keys({"keystrokes": "sleep 30", "wait": "done", "timeout": 0.5}), keys({"keystrokes": ["C-c"]})]
+    done = say('{"done": true, "answer": "42"}')
+    moves = [
+        answers("good", first, *editor, *wait, keys({"keystrokes": "cat b.txt", "wait": "done"}), done, done),
+        answers("chatty", first, say("no JSON")),
+        answers("endless", first, keys({"keystrokes": "true", "wait": "done"})),
+        answers("full", first, {"error": {"status": 400, "message": "maximum context length is 10 tokens"}}),
+        answers("slow", first, say("late", delay=60)),
+    ]
+    with scripted(*moves) as server:
+        result = run(suite, server, "terminus", "timeout=12", "harness.max_steps=8", "concurrency=3")
+    assert result.modes() == {
+        "good::1": "none",
+        "chatty::1": "parse_error",
+        "endless::1": "agent_error",
+        "full::1": "context_length",
+        "slow::1": "agent_timeout",
+    }, result.out
+    assert result.verdicts() == {f"{name}::1": True for name in names}
+    assert result.records()["good::1"]["final_answer"] == "42"
+    seen = [step["observations"][0]["content"] for step in trajectory(result, "good") if "observations" in step]
+    assert "number 42" in seen[0]
+    assert "still running after 0.5 s" in seen[2]
+    assert "hello" in seen[4]
+    assert "number 42" not in seen[4]
+    folder = next(result.run_dir.glob("attempts/*/good*/1"))
+    assert {path.name for path in (folder / "panes").iterdir()} == {"pre-agent.txt", "post-agent.txt"}
+    assert "touch a.txt" in (folder / "commands.txt").read_text()
