@@ -61,6 +61,13 @@ class Command(_Strict):
     timeout: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     duration: float = Field(default=1.0, ge=0, allow_inf_nan=False)
 
+    @field_validator("keystrokes")
+    @classmethod
+    def _typeable(cls, value: str | list[str]) -> str | list[str]:
+        if any("\0" in item for item in ([value] if isinstance(value, str) else value)):
+            raise ValueError("a NUL character cannot be typed")
+        return value
+
     @field_validator("wait")
     @classmethod
     def _known(cls, value: str | None) -> str | None:

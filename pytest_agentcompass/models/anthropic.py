@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..contracts.task import ToolDef
 from .errors import ErrorKind, ModelRefusal, Refusal, classify_error_object
-from .messages import ChatMessage, ModelReply, TokenUsage, ToolCall, parse_arguments
+from .messages import ChatMessage, ModelReply, TokenUsage, ToolCall, parse_arguments, tokens
 from .protocol import join_url, media_parts
 
 __all__ = ["Anthropic"]
@@ -160,11 +160,11 @@ def _media(part: tuple[Any, str, str]) -> dict[str, Any]:
 
 def _usage(usage: Mapping[str, Any]) -> TokenUsage:
     fresh, cached, written = (
-        usage.get(name) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        tokens(usage.get(name)) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     )
     return TokenUsage(
         input=None if fresh is None else fresh + (cached or 0) + (written or 0),
-        output=usage.get("output_tokens"),
+        output=tokens(usage.get("output_tokens")),
         cached=cached,
         cache_write=written,
     )

@@ -23,9 +23,9 @@ from ..components.backoff import SharedBackoff, shared_backoff
 from ..contracts.request import ModelSpec
 from ..contracts.task import ToolDef
 from ..errors import ConfigError
-from ..redaction import add_secret
+from ..redaction import MASK, add_secret
 from .errors import ErrorKind, ModelRefusal, Refusal, classify_answer, classify_exception
-from .messages import ChatMessage, ModelReply
+from .messages import ChatMessage, ModelReply, valid
 from .protocol import choose_protocol, protocol_named
 from .sse import events_of
 
@@ -56,6 +56,7 @@ def key_of(model: ModelSpec, variable: str, environ: Mapping[str, str] | None = 
     to some other `base_url` because it happens to be set.
     """
     key = model.api_key.get_secret_value() if model.api_key is not None else ""
+    key = "" if key == MASK else key  # a request as a run directory holds it
     if not key and not model.base_url:
         key = (os.environ if environ is None else environ).get(variable, "")
     add_secret(key)
@@ -170,8 +171,8 @@ class ModelClient:
             raise ModelRefusal(f"HTTP {status}", classify_answer(status, text, headers))
         try:
             if stream and "event-stream" in headers.get("content-type", "event-stream"):
-                return self.protocol.reply(self.protocol.assemble(events_of(text.split("\n"))))
-            return self.protocol.reply(_json(text))
+                return self.protocol.reply(valid(self.protocol.assemble(events_of(text.split("\n")))))
+            return self.protocol.reply(valid(_json(text)))
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             said = f"it is not of the protocol {self.protocol.name} ({type(error).__name__}: {error}): {text[:300]}"
             raise ModelRefusal(said, Refusal(ErrorKind.BAD_RESPONSE, said, status)) from error

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..contracts.task import MediaItem
 
-__all__ = ["ChatMessage", "ModelReply", "TokenUsage", "ToolCall", "parse_arguments"]
+__all__ = ["ChatMessage", "ModelReply", "TokenUsage", "ToolCall", "parse_arguments", "tokens", "valid"]
 
 _ARGUMENTS_LIMIT = 5_000_000
 
@@ -74,6 +74,20 @@ class ModelReply:
         return ChatMessage("assistant", self.text, self.tool_calls, native=self.native)
 
 
+def valid(value: Any) -> Any:
+    """Return JSON data with lone surrogates, which no file and no process can take, replaced by `?`."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {valid(key): valid(item) for key, item in value.items()}
+    return [valid(item) for item in value] if isinstance(value, list) else value
+
+
+def tokens(value: Any) -> int | None:
+    """Return a number of tokens; None for what is none."""
+    return value if type(value) is int and value >= 0 else None
+
+
 def parse_arguments(call_id: str, name: str, raw: str) -> ToolCall:
     """Return the tool call of a model's argument text; a text that is no JSON object becomes its `problem`."""
     try:
@@ -82,4 +96,4 @@ def parse_arguments(call_id: str, name: str, raw: str) -> ToolCall:
         return ToolCall(call_id, name, {}, raw, f"the arguments are no JSON: {error}")
     if not isinstance(value, dict):
         return ToolCall(call_id, name, {}, raw, "the arguments must be one JSON object")
-    return ToolCall(call_id, name, value, raw)
+    return ToolCall(call_id, name, valid(value), raw)

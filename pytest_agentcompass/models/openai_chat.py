@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ..contracts.task import ToolDef
 from .errors import ErrorKind, ModelRefusal, Refusal, classify_error_object
-from .messages import ChatMessage, ModelReply, TokenUsage, ToolCall, parse_arguments
+from .messages import ChatMessage, ModelReply, TokenUsage, ToolCall, parse_arguments, tokens
 from .protocol import join_url, media_parts
 
 __all__ = ["OpenAIChat"]
@@ -168,8 +168,8 @@ def _usage(usage: Mapping[str, Any]) -> TokenUsage:
     details = usage.get("prompt_tokens_details") or {}
     written = usage.get("completion_tokens_details") or {}
     return TokenUsage(
-        input=usage.get("prompt_tokens"),
-        output=usage.get("completion_tokens"),
-        cached=details.get("cached_tokens"),
-        reasoning=written.get("reasoning_tokens"),
+        input=tokens(usage.get("prompt_tokens")),
+        output=tokens(usage.get("completion_tokens")),
+        cached=tokens(details.get("cached_tokens")),
+        reasoning=tokens(written.get("reasoning_tokens")),
     )

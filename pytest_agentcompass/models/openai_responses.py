@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ..contracts.task import ToolDef
 from .errors import ErrorKind, ModelRefusal, Refusal, classify_error_object
-from .messages import ChatMessage, ModelReply, TokenUsage, parse_arguments
+from .messages import ChatMessage, ModelReply, TokenUsage, parse_arguments, tokens
 from .protocol import join_url, media_parts
 
 __all__ = ["OpenAIResponses"]
@@ -128,8 +128,8 @@ def _media(part: tuple[Any, str, str]) -> dict[str, Any]:
 
 def _usage(usage: Mapping[str, Any]) -> TokenUsage:
     return TokenUsage(
-        input=usage.get("input_tokens"),
-        output=usage.get("output_tokens"),
-        cached=(usage.get("input_tokens_details") or {}).get("cached_tokens"),
-        reasoning=(usage.get("output_tokens_details") or {}).get("reasoning_tokens"),
+        input=tokens(usage.get("input_tokens")),
+        output=tokens(usage.get("output_tokens")),
+        cached=tokens((usage.get("input_tokens_details") or {}).get("cached_tokens")),
+        reasoning=tokens((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
     )

@@ -47,6 +47,7 @@ def test_turns_are_found_in_all_kinds_of_text(text: str) -> None:
         ('{"commands": [{"keystrokes": "ls", "wait": "forever"}]}', 'must be "done"'),
         ('{"commands": [{"keystrokes": "ls", "timeout": -1}]}', "timeout"),
         ("{" * 100_000, "cannot be read"),
+        ('{"commands": [{"keystrokes": ["ls\\u0000"]}]}', "NUL"),
     ],
 )
 def test_turns_that_are_none_say_why(text: str, needle: str) -> None:

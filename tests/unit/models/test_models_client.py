@@ -113,6 +113,27 @@ def test_broken_arguments_are_a_problem_of_the_call(tmp_path: Path, protocol: st
 
 
 @EVERY
+@STREAM
+def test_characters_that_are_none_are_replaced(tmp_path: Path, protocol: str, stream: bool) -> None:
+    """A lone surrogate in text or arguments becomes a question mark, so that it can be written and run."""
+    call = {"name": "bash", "arguments": {"command": "echo \udc80 \U0001f600"}}
+    with scripted({"text": "a\ud800b", "tool_calls": [call]}) as server:
+        reply = ask(server, protocol, tmp_path, stream=stream)
+    assert reply.text == "a?b"
+    assert reply.tool_calls[0].arguments == {"command": "echo ? \U0001f600"}
+
+
+@pytest.mark.parametrize("count", [None, "12", -1, 1.5, True, [3]])
+def test_tokens_that_are_no_numbers_are_unknown(tmp_path: Path, count: object) -> None:
+    """What an endpoint tells of tokens is taken only where it is a count."""
+    usage = {"prompt_tokens": count, "completion_tokens": 7}
+    body = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": usage}
+    with scripted({"body": json.dumps(body)}) as server:
+        reply = ask(server, "openai-chat", tmp_path)
+    assert (reply.text, reply.usage.input, reply.usage.output) == ("x", None, 7)
+
+
+@EVERY
 def test_params_are_passed_through(tmp_path: Path, protocol: str) -> None:
     """What `model.params` holds is sent as it is, and wins over what we set."""
     with scripted({"text": "x"}) as server:
@@ -265,6 +286,7 @@ def test_the_key_is_scrubbed_and_stays_at_home() -> None:
     environ = {"OPENAI_API_KEY": "sk-very-secret-2"}
     assert key_of(ModelSpec(id="m"), "OPENAI_API_KEY", environ) == "sk-very-secret-2"
     assert key_of(ModelSpec(id="m", base_url="http://elsewhere/v1"), "OPENAI_API_KEY", environ) == ""
+    assert key_of(ModelSpec(id="m", api_key=SecretStr("[redacted]")), "OPENAI_API_KEY", {}) == ""
 
 
 @pytest.mark.parametrize(

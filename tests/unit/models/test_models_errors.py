@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from pytest_agentcompass.models.errors import (
     classify_exception,
 )
 
+CASES = Path(__file__).parents[3].parent / "shared" / "cases" / "64-provider-errors" / "errors.jsonl"
 ANSWERS = [
     (429, "rate limited", {"retry-after": "2"}, "rate_limit", True, False),
     (429, "You exceeded your current quota", {}, "quota", False, True),
@@ -57,6 +60,21 @@ def test_each_answer_has_one_reading(
     """Status, text and headers decide what is tried again and what ends the run."""
     refusal = classify_answer(status, body, headers)
     assert (refusal.kind.value, refusal.again, refusal.stops_run) == (kind, again, stops)
+
+
+@pytest.mark.skipif(not CASES.is_file(), reason="the handed cases (../shared/cases) are not there")
+def test_the_handed_cases() -> None:
+    """Each of the handed refusals is repeated or not as wanted, and stops the run where that is wanted."""
+    for case in map(json.loads, CASES.read_text("utf-8").splitlines()):
+        if case["status"] == "200":
+            continue  # answers, which the client's tests cover
+        if case["status"]:
+            headers = {"retry-after": "2"} if "retry-after" in case["case"] else {}
+            refusal = classify_answer(int(case["status"]), case["body"], headers)
+        else:
+            refusal = classify_exception(TimeoutError() if "Timeout" in case["body"] else ConnectionResetError())
+        assert refusal.again is case["retry"], case
+        assert refusal.stops_run is ("stop the run" in case["want"]), case
 
 
 @pytest.mark.parametrize(
