@@ -48,7 +48,7 @@ def test_errors_pickle(kind: type[errors.AgentCompassError]) -> None:
     error = kind("what is wrong", key="value")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
-    assert (again.message, again.key, again.failure_mode) == ("what is wrong", "value", error.failure_mode)
+    assert (again.message, vars(again)["key"], again.failure_mode) == ("what is wrong", "value", error.failure_mode)
     assert isinstance(again, errors.AgentCompassError)
 
 
