@@ -48,6 +48,7 @@ _BUILTINS: dict[str, dict[str, str]] = {
         "output_quality": "pytest_agentcompass.analyzers.trajectory:OutputQualityAnalyzer",
         "tool_calls": "pytest_agentcompass.analyzers.trajectory:ToolCallAnalyzer",
         "integrity": "pytest_agentcompass.analyzers.integrity:IntegrityAnalyzer",
+        "failure_fingerprint": "pytest_agentcompass.analyzers.failures:FailureFingerprintAnalyzer",
     },
     "strategy": {
         "avg": "pytest_agentcompass.metrics.strategies:AvgStrategy",
