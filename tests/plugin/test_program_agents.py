@@ -144,3 +144,14 @@ def test_any_program_can_be_kept_from_the_key(suite: Suite, where: str) -> None:
     seen = next(result.run_dir.glob("attempts/*/a*/1/artifacts/**/env.txt")).read_text()
     assert "AGENTCOMPASS_BASE_URL" in seen
     assert KEY not in seen
+
+
+def test_a_restricted_network_is_refused_at_collection(suite: Suite) -> None:
+    """A program in a sandbox that may not reach this machine is refused before anything opens, and told what works."""
+    suite.tasks(task("a"))
+    with scripted({"turns": [say("x")]}) as server:
+        words = ("environment=docker", "environment.run_network_policy=no-network", "--collect-only")
+        result = run(suite, server, "claude_code", "model.api_protocol=anthropic", *words)
+    assert result.ret == 1, result.out
+    assert "use an agent that runs outside (tool_loop, mini_swe_agent)" in result.out
+    result.check_clean()
