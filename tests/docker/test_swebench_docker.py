@@ -23,7 +23,8 @@ from pytest_agentcompass.contracts.record import AttemptRecord
 pytestmark = pytest.mark.docker
 
 REAL = Path(__file__).parents[2].parent / "shared" / "swebench" / "instances.jsonl"
-IMAGE = "pytest-agentcompass-test-swebench:shapes"
+# a name of its own in each xdist worker: whoever is done first removes its image
+IMAGE = f"pytest-agentcompass-test-swebench:shapes-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
 DOCKERFILE = """\
 FROM {base}
 COPY acme__shapes /testbed
