@@ -13,7 +13,7 @@ from requests.exceptions import RequestException
 
 from .build import abort_builds
 from .engine import engine, engine_errors, is_gone
-from .owner import OWNER_PID, RUN, is_left_over, sweep_folders
+from .owner import KEEP, OWNER_PID, RUN, is_left_over, sweep_folders
 
 __all__ = ["remove_labelled", "remove_run", "sweep"]
 
@@ -34,7 +34,7 @@ def sweep(client: APIClient | None = None, *, kept: bool = False) -> list[str]:
 def remove_run(
     run_id: str, *, owner: int | None = None, client: APIClient | None = None, seconds: float = 5.0
 ) -> list[str]:
-    """Remove by force everything of a run (of its process *owner*), alive or not, within *seconds*; tell what.
+    """Remove by force all of a run (of its process *owner*) but what is to be kept, within *seconds*; tell what.
 
     Blocking, and usable from a signal's aftermath in the main thread.
     """
@@ -46,7 +46,7 @@ def remove_run(
 
 
 def _owned_by(owner: int | None) -> Callable[[dict[str, str]], bool]:
-    return lambda marks: owner is None or marks.get(OWNER_PID) == str(owner)
+    return lambda marks: KEEP not in marks and (owner is None or marks.get(OWNER_PID) == str(owner))
 
 
 def remove_labelled(client: APIClient, label: str) -> None:
