@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..contracts.outcome import FailureMode, Fault, Status
 from ..contracts.record import AttemptRecord
 from ..redaction import plain
-from ..results.fingerprints import both_fingerprints
+from ..results.fingerprints import basis_fingerprint, both_fingerprints
 
 if TYPE_CHECKING:
     from .attempt_state import AttemptState
@@ -88,4 +88,6 @@ def _fingerprint(attempt: AttemptState) -> dict[str, Any]:
     if attempt.plan is None:
         return {}
     version = attempt.context.harness.version if attempt.context.harness else ""
-    return both_fingerprints(attempt.task, attempt.plan, attempt.request, version)
+    digest = attempt.context.digest
+    basis = {"basis": basis_fingerprint(attempt.task, digest)} if digest else {}
+    return {**both_fingerprints(attempt.task, attempt.plan, attempt.request, version), **basis}

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 from ..components.calls import call
 from ..errors import AgentCompassError, ConfigError
 from ..results.files import json_bytes, locked, write_atomic
-from ..results.fingerprints import differences, request_parts, run_fingerprint
+from ..results.fingerprints import basis_fingerprint, differences, request_parts, run_fingerprint
 from ..results.resume import reusable
 from .checkpoint import load_checkpoint, restore
 
 if TYPE_CHECKING:
+    from ..contracts.record import AttemptRecord
     from ..contracts.request import RunRequest
     from ..results.rundir import RunDirectory
     from .attempt import Attempt
     from .run import RunContext
 
-__all__ = ["check_request", "take_over"]
+__all__ = ["check_request", "stands_unplanned", "take_over"]
 
 
 def check_request(run: RunContext, request: RunRequest) -> None:
@@ -58,6 +59,8 @@ async def take_over(attempt: Attempt) -> bool:
     run, source = attempt.run_context, attempt.context.source
     if not run.resumed and source is None:
         return False
+    if stands_unplanned(attempt):
+        return True
     try:
         plan = await call(run.planner.plan, attempt.request, attempt.task)
     except AgentCompassError:
@@ -78,12 +81,27 @@ async def take_over(attempt: Attempt) -> bool:
     return False
 
 
+def stands_unplanned(attempt: Attempt) -> bool:
+    """Take the attempt's stored record over where that needs no planning: all that a plan is made from is the same."""
+    run, context = attempt.run_context, attempt.context
+    if not run.resumed or not context.digest:
+        return False
+    record = run.directory.read_record(attempt.request.name, attempt.task.task_id, attempt.number)
+    if record is None or record.fingerprint.get("basis") != basis_fingerprint(attempt.task, context.digest):
+        return False
+    return _take(attempt, record, reusable(record, record.fingerprint.get("run", "")))
+
+
 def _stands(attempt: Attempt, directory: RunDirectory, fingerprint: str, anyway: bool = False) -> bool:
     """Take the attempt's record in *directory* if it may stand for the attempt as it would be made now."""
     record = directory.read_record(attempt.request.name, attempt.task.task_id, attempt.number)
     if record is None:
         return False
-    reason = reusable(record, fingerprint, anyway=anyway)
+    return _take(attempt, record, reusable(record, fingerprint, anyway=anyway))
+
+
+def _take(attempt: Attempt, record: AttemptRecord, reason: str | None) -> bool:
+    """Make *record* the attempt's own unless there is a *reason* against it; say whether it is."""
     attempt.run_context.events.emit(
         "reuse_loaded" if reason is None else "reuse_refused",
         request=record.request,

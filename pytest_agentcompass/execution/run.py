@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..components.owner import boot_id, process_start_time
 from ..planning.planner import Planner
+from ..results.fingerprints import request_digest
 from ..results.resume import find_run, list_runs
 from ..results.rundir import RunDirectory
 from .admission import Admission
@@ -77,8 +78,17 @@ class RunContext:
         if request.name not in self._requests:
             context = RequestContext.make(request, self.registry)
             context.source = self._run_to_reuse(request)
+            if self._built_in(context):
+                version = context.harness.version if context.harness else ""
+                context.digest = request_digest(request, version)
             self._requests[request.name] = context
         return self._requests[request.name]
+
+    def _built_in(self, context: RequestContext) -> bool:
+        """Whether only components of this package plan: theirs is the same for the same version of it."""
+        recipes = [self.registry.get("recipe", id) for id in self.registry.ids("recipe")]
+        planners = [type(context.benchmark), type(context.harness), type(context.environment), *recipes]
+        return all(kind is type(None) or kind.__module__.startswith("pytest_agentcompass.") for kind in planners)
 
     def _run_to_reuse(self, request: RunRequest) -> RunDirectory | None:
         """Return the older run whose records may stand (`runtime.reuse`): the one named, else the newest other one."""
@@ -102,6 +112,7 @@ class RequestContext:
     environment: BaseEnvironment
     strategy: Any
     source: RunDirectory | None = None
+    digest: str = ""  # of all that plans depend on; empty where components of a user's own plan
 
     @classmethod
     def make(cls, request: RunRequest, registry: Registry) -> RequestContext:

@@ -13,7 +13,7 @@ from ..contracts.record import AttemptRecord
 from ..errors import AgentCompassError, AttemptSkipped, SetupError
 from ..execution.attempt import Attempt, AttemptStopped
 from ..execution.engine import skip
-from ..execution.reuse import take_over
+from ..execution.reuse import stands_unplanned, take_over
 from ..redaction import clean_text, plain
 from ..reports.attempt_text import failure_text, reason
 from .nodes import AttemptItem
@@ -48,7 +48,7 @@ def _settled(item: AttemptItem) -> bool:
         earlier = run.earlier_records(item) if context.strategy.sequential and item.number > 1 else []
         if earlier and context.strategy.satisfied(earlier):
             skip(attempt)
-        elif not run.portal.call(take_over, attempt) and not attempt.restored:
+        elif not stands_unplanned(attempt) and not run.portal.call(take_over, attempt) and not attempt.restored:
             return False
         item.stash[ATTEMPT] = attempt
     made = item.stash.get(ATTEMPT, None)
@@ -72,10 +72,20 @@ def _tries(item: AttemptItem, nextitem: pytest.Item | None) -> None:
         if again is None or teardown.failed:  # JUnit writers would make a test case of each teardown
             item.ihook.pytest_runtest_logreport(report=teardown)
         if again is None:
+            _forget(item)
             return
         assert attempt is not None
         again.stash[ATTEMPT] = run_of(item.config).portal.call(attempt.next_try)
+        _forget(item)
         item = again
+
+
+def _forget(item: pytest.Function) -> None:
+    """Let the attempt and the fixtures' values go, as pytest's own protocol does: items live as long as the session."""
+    if ATTEMPT in item.stash:
+        del item.stash[ATTEMPT]
+    item._request = False  # type: ignore[assignment]
+    item.funcargs = None  # type: ignore[assignment]
 
 
 def _phases(item: AttemptItem) -> list[pytest.TestReport]:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel
 
+from .. import __version__
 from ..contracts.plan import ExecutionPlan
 from ..contracts.record import SCHEMA_VERSION
 from ..contracts.request import ModelSpec, RunRequest
@@ -26,9 +27,11 @@ from ..redaction import clean_text
 from .files import json_row
 
 __all__ = [
+    "basis_fingerprint",
     "both_fingerprints",
     "differences",
     "fingerprint_parts",
+    "request_digest",
     "request_parts",
     "run_fingerprint",
     "task_fingerprint",
@@ -105,6 +108,24 @@ def request_parts(request: RunRequest, harness_version: str = "") -> dict[str, s
     limits = (*_EXECUTION_FIELDS, "run_timeout_seconds", "evaluation_timeout_seconds", "timeout_multiplier")
     parts.update((f"execution.{name}", canonical(getattr(request.execution, name))) for name in limits)
     return dict(sorted((clean_text(key), _shown(value)) for key, value in _flat(parts)))
+
+
+def basis_fingerprint(task: TaskSpec, request: str) -> str:
+    """Return SHA-256 over the task's row and *request*, a result of `request_digest`: what a plan is made from.
+
+    Where it is equal, and no component of a user's own plans, the run fingerprint is equal too: planning is pure.
+    """
+    row = json_row(clean_text(repr(task.to_row())))
+    return hashlib.sha256(f"{request}\n{row}".encode("ascii")).hexdigest()
+
+
+def request_digest(request: RunRequest, harness_version: str = "") -> str:
+    """Return SHA-256 over all of a request that a plan may depend on, and the version of this package."""
+    neutral = {"task_concurrency", "max_retries", "attempts", "retry_min_delay_seconds", "retry_max_delay_seconds"}
+    dump = request.model_dump(
+        mode="json", exclude={"output": True, "runtime": True, "metadata": True, "execution": neutral}
+    )
+    return _digest({"request": clean_text(json_row(_sorted(dump))), "harness": harness_version, "package": __version__})
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[tuple[str, str, str]]:
