@@ -91,7 +91,7 @@ def test_the_signal_method_of_a_timeout_fails_one_attempt(dying: Suite) -> None:
         assert result.counts == {"passed": 2, "error": 1}
         assert result.verdicts() == {"a::1": True, "bad::1": None, "c::1": True}
         assert result.modes()["bad::1"] == "cancelled"
-        assert "pytest-timeout" in result.out.partition("= ERRORS =")[2]
+        assert "imeout" in result.out.partition("= ERRORS =")[2]  # older releases do not give their name
         assert dying.sandboxes() == []
         assert "INTERNALERROR" not in result.out
 
