@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["call", "finish", "in_thread", "shutdown_threads", "use_threads"]
+__all__ = ["call", "contained", "finish", "in_thread", "is_cancellation", "shutdown_threads", "use_threads"]
 
 T = TypeVar("T")
 
@@ -44,9 +44,23 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     return await asyncio.get_running_loop().run_in_executor(_pool, lambda: context.run(function, *args, **kwargs))
 
 
+async def contained(awaitable: Awaitable[T]) -> T:
+    """Await what runs code of others: the two exceptions that would end the event loop come out as a RuntimeError."""
+    try:
+        return await awaitable
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise RuntimeError(f"raised {error!r}, which ends whole programs: components raise an Exception") from error
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether *error* is a cancellation of the current task, not one that code of others raised by itself."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
 async def finish(awaitable: Awaitable[T]) -> T:
     """Await what must not be left half done (closing a sandbox); a cancellation meanwhile is raised afterwards."""
-    task = asyncio.ensure_future(awaitable)
+    task = asyncio.ensure_future(contained(awaitable))
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -63,6 +77,6 @@ async def finish(awaitable: Awaitable[T]) -> T:
 async def call(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Await *method*, or run it in a thread when it is sync."""
     if inspect.iscoroutinefunction(method):
-        return await method(*args, **kwargs)
-    result = await in_thread(method, *args, **kwargs)
-    return await result if inspect.isawaitable(result) else result
+        return await contained(method(*args, **kwargs))
+    result = await contained(in_thread(method, *args, **kwargs))
+    return await contained(result) if inspect.isawaitable(result) else result

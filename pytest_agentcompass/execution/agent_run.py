@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ..components.benchmark import BaseBenchmark, HarnessFreeBenchmark
-from ..components.calls import call
+from ..components.calls import call, is_cancellation
 from ..components.environment import EnvironmentSession
 from ..contracts.outcome import FailureMode, RunResult
 from ..contracts.task import PreparedTask
@@ -193,6 +193,10 @@ class AgentRun(AttemptEntry):
                 await asyncio.shield(call(self.context.harness.close_session, self.session))
         except AttemptStopped:
             pass
+        except BaseException as error:  # whatever a harness raises: the sandbox must be closed all the same
+            if is_cancellation(error):
+                raise
+            self.stop(error, "close_harness")
 
     async def _collect(self) -> None:
         assert self.plan is not None and self.prepared is not None and self.environment is not None

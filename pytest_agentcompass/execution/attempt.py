@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from ..components.calls import finish
+from ..components.calls import finish, is_cancellation
 from ..components.context import set_current_attempt
 from ..contracts.outcome import FailureMode, RunResult, Status
 from ..contracts.record import AttemptRecord
@@ -67,6 +67,11 @@ class Attempt(Evaluation):
                 await attempt.evaluate()
             except AttemptStopped:
                 pass
+            except BaseException as error:  # whatever a component raises: the other attempts go on
+                if is_cancellation(error):
+                    raise
+                if attempt.status is None:
+                    attempt.stop(error)
             finally:
                 if not attempt.abandoned:
                     attempt.conclude()

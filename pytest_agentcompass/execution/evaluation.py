@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from ..components.calls import call
+from ..components.calls import call, contained, is_cancellation
 from ..components.environment import EnvironmentSession
 from ..contracts.outcome import RunResult
 from ..errors import HarnessError, InfrastructureError
@@ -104,7 +104,9 @@ class Evaluation(AgentRun):
             self.environment = None
             return
         try:
-            await environment.close()
+            await contained(environment.close())
             self.environment = None
-        except Exception as error:
+        except BaseException as error:  # whatever a provider raises: the next attempt must not suffer from it
+            if is_cancellation(error):
+                raise
             self.result.note("close", "close_failed", f"the sandbox could not be closed: {error_text(error)}")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from ..components.calls import contained
 from ..errors import AgentCompassError
 
 __all__ = ["guarded"]
@@ -20,7 +21,7 @@ async def guarded(function: Callable[[], Coroutine[Any, Any, T]], limit: float |
     A coroutine that does not heed its cancellation within ten seconds is abandoned. Raises
     TimeoutError with a message that names *what* limit was over.
     """
-    task = asyncio.ensure_future(function())
+    task = asyncio.ensure_future(contained(function()))
     try:
         done, _ = await asyncio.wait({task}, timeout=None if limit is None else limit + slack)
     except asyncio.CancelledError:

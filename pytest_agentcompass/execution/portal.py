@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from ..components.calls import contained
+
 __all__ = ["Portal"]
 
 T = TypeVar("T")
@@ -80,8 +82,12 @@ class _Running(Generic[T]):
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Make the task (on the loop's thread)."""
-        self._task = loop.create_task(self._coroutine)
-        self._task.add_done_callback(lambda _: self.done.set())
+        self._task = loop.create_task(contained(self._coroutine))
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        self._coroutine.close()  # one that was cancelled before it began
+        self.done.set()
 
     def cancel(self, loop: asyncio.AbstractEventLoop, why: str = "") -> None:
         """Ask the coroutine to end, saying *why*; `done` is set when it really has."""

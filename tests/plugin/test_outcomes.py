@@ -180,3 +180,42 @@ def test_a_prompt_end_of_file(suite: Suite) -> None:
     result = suite.run(*TASKS, "harness=command", "harness.command=cat; read x; test $? = 1")
     assert result.ret == 0, result.out
     assert result.modes() == {"a::1": "none"}
+
+
+_RAISES = """
+import asyncio
+from pytest_agentcompass import BaseHarness, RunResult
+KINDS = {
+    "exit": SystemExit(0), "interrupt": KeyboardInterrupt(), "cancel": asyncio.CancelledError(),
+    "base": BaseException("odd"), "value": ValueError("x"),
+}
+class Raising(BaseHarness):
+    id = "raising"
+    async def run_task(self, session, prepared, req, plan):
+        phase, _, kind = prepared.task_id.partition("-")
+        if phase == "close":
+            old = session.close
+            async def close():
+                await old()
+                raise KINDS[kind]
+            session.close = close
+        if phase == "run":
+            raise KINDS[kind]
+        return RunResult(prepared.task_id, category=prepared.category)
+def pytest_agentcompass_register(registry):
+    registry.add("harness", Raising)
+"""
+
+
+@WORKERS
+def test_whatever_a_component_raises_costs_its_own_attempt_only(suite: Suite, workers: list[str]) -> None:
+    """Not even SystemExit in the event loop, or a strange end of a close, reaches another attempt."""
+    kinds = ("exit", "interrupt", "cancel", "base", "value")
+    suite.tasks(*(task(f"{phase}-{kind}") for kind in kinds for phase in ("run", "close", "fine")))
+    suite.write("conftest.py", _RAISES)
+    result = suite.run(*TASKS, "harness=raising", *workers)
+    assert result.ret == 1
+    assert result.counts == {"passed": 10, "error": 5}, result.out
+    assert {name for name, verdict in result.verdicts().items() if verdict is None} == {f"run-{k}::1" for k in kinds}
+    assert "INTERNALERROR" not in result.out + result.err
+    result.check_clean()
