@@ -133,7 +133,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     run = run_of(session.config)
     if run.context is not None:
         cases = [case for item in session.items if (case := case_of(item))]
-        run.context.directory.write_planned(cases, add=run.context.resumed)
+        try:
+            run.context.directory.write_planned(cases, add=run.context.resumed)
+        except AgentCompassError as error:
+            raise pytest.UsageError(error.message) from None
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:

@@ -35,6 +35,7 @@ class Reporting:
         self.lost: list[str] = []
         self._interrupted = False
         self.duplicates: list[str] = []
+        self.removed = False
         self.failed_reports = ""
 
     # -- what is planned and what arrives ------------------------------------------------------
@@ -145,7 +146,13 @@ class Reporting:
         stopped = bool(session.shouldfail or session.shouldstop) or status == pytest.ExitCode.INTERRUPTED
         if not stopped and not self.run.config.option.collectonly:
             self.lost = sorted((self.planned - self.done).elements())
-        if (self.lost or self.duplicates) and status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        assert self.run.context is not None
+        plan = self.run.context.directory.path / "planned.jsonl"
+        self.removed = bool(self.planned) and not plan.exists()  # by an agent, or by another process
+        if (self.lost or self.duplicates or self.removed) and status in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.TESTS_FAILED,
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     # -- the last screen -----------------------------------------------------------------------
@@ -174,6 +181,9 @@ class Reporting:
             write(f"LOST: {nodeid} was planned, but its outcome never arrived", red=True)
         for nodeid in self.duplicates[:20]:
             write(f"DUPLICATE: {nodeid} was collected more than once", red=True)
+        if self.removed:
+            path = self.run.context.directory.path
+            write(f"LOST: {path} was removed during the run, with records in it: run the command again", red=True)
         if self.failed_reports:
             write(f"the reports could not be written: {self.failed_reports}", red=True)
             path = self.run.context.directory.path
