@@ -13,7 +13,7 @@ from ..contracts.task import PreparedTask
 from ..errors import AgentFailure, InfrastructureError
 from ..planning.network import restriction_notice
 from .artifacts import collect_artifacts
-from .attempt_state import AttemptStopped
+from .attempt_state import error_text
 from .entry import AttemptEntry
 from .guarded import guarded
 
@@ -183,20 +183,22 @@ class AgentRun(AttemptEntry):
             self.environment.phase_env = dict(getattr(self.plan.environment, f"{phase}_env_variables"))
 
     async def close_harness(self) -> None:
-        """Close the agent's session, once."""
+        """Close the agent's session, once; a failure is a warning and never hides the attempt's own result."""
         if not self.harness_is_open:
             return
         self.harness_is_open = False
-        try:
-            with self._phase("close_harness"):
-                assert self.context.harness is not None
-                await asyncio.shield(call(self.context.harness.close_session, self.session))
-        except AttemptStopped:
-            pass
-        except BaseException as error:  # whatever a harness raises: the sandbox must be closed all the same
-            if is_cancellation(error):
-                raise
-            self.stop(error, "close_harness")
+        harness = self.context.harness
+        assert harness is not None
+        limit = self.run_context.options.cleanup_grace_seconds
+        what = f"the time to close the agent's session ({limit:g} s)"
+        with self._phase("close_harness"):
+            try:
+                await asyncio.shield(guarded(lambda: call(harness.close_session, self.session), limit, 0.0, what))
+            except BaseException as error:  # whatever a harness raises: the sandbox must be closed all the same
+                if is_cancellation(error):
+                    raise
+                note = f"the agent's session could not be closed: {error_text(error)}"
+                self.result.note("close_harness", "close_failed", note)
 
     async def _collect(self) -> None:
         assert self.plan is not None and self.prepared is not None and self.environment is not None

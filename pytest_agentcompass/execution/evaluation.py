@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from ..components.calls import call, contained, is_cancellation
+from ..components.calls import call, is_cancellation
 from ..components.environment import EnvironmentSession
 from ..contracts.outcome import RunResult
 from ..errors import HarnessError, InfrastructureError
@@ -104,7 +104,8 @@ class Evaluation(AgentRun):
             self.environment = None
             return
         try:
-            await contained(environment.close())
+            limit = self.run_context.options.cleanup_grace_seconds
+            await guarded(environment.close, limit, 0.0, f"the time to close the sandbox ({limit:g} s)")
             self.environment = None
         except BaseException as error:  # whatever a provider raises: the next attempt must not suffer from it
             if is_cancellation(error):

@@ -219,3 +219,30 @@ def test_whatever_a_component_raises_costs_its_own_attempt_only(suite: Suite, wo
     assert {name for name, verdict in result.verdicts().items() if verdict is None} == {f"run-{k}::1" for k in kinds}
     assert "INTERNALERROR" not in result.out + result.err
     result.check_clean()
+
+
+_STUCK = """
+import asyncio
+from pytest_agentcompass import BaseHarness, RunResult
+class Stuck(BaseHarness):
+    id = "stuck"
+    async def run_task(self, session, prepared, req, plan):
+        return RunResult()
+    async def close_session(self, session):
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+def pytest_agentcompass_register(registry):
+    registry.add("harness", Stuck)
+"""
+
+
+def test_a_close_that_never_ends_is_left_with_a_warning(suite: Suite) -> None:
+    """Closing has a limit too, and its failure does not hide the attempt's own result."""
+    suite.tasks(task("a"))
+    suite.write("conftest.py", _STUCK)
+    result = suite.run(*TASKS, "harness=stuck", "runtime.cleanup_grace_seconds=1")
+    assert result.ret == 0, result.out
+    assert result.verdicts() == {"a::1": True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -82,6 +83,7 @@ def trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Engine
     thread.join()
     forget_engine()
     forget_images()
+    gc.collect()  # now, where the mark above holds, and not in some later test
 
 
 def test_preflight_asks_the_engine_anew(trouble: _Engine, tmp_path: Path) -> None:
