@@ -24,6 +24,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
@@ -173,13 +174,22 @@ def attempt_seconds(events: Path) -> float:
     return (datetime.fromisoformat(last["time"]) - datetime.fromisoformat(first["time"])).total_seconds()
 
 
-def compare(title: str, raw: Raw, bare: Work, same: Work, own: Callable[[], float], repeats: int) -> str:
+def many(work: Work, raw: Raw, count: int, at_once: int) -> None:
+    """Do *work* *count* times in containers of their own, *at_once* by threads."""
+    with ThreadPoolExecutor(at_once) as pool:
+        for done in [pool.submit(work, Raw(raw.client, raw.image)) for _ in range(count)]:
+            done.result()
+
+
+def compare(
+    title: str, raw: Raw, bare: Work, same: Work, own: Callable[[], float], repeats: int, count: int, at_once: int
+) -> str:
     """Return a line of the table: medians over interleaved repeats."""
     times: dict[str, list[float]] = {"bare": [], "same": [], "own": []}
     own()  # the image is built and everything is in the file cache
     for _ in range(repeats):
-        times["bare"].append(seconds(lambda: bare(raw)))
-        times["same"].append(seconds(lambda: same(raw)))
+        times["bare"].append(seconds(lambda: many(bare, raw, count, at_once)))
+        times["same"].append(seconds(lambda: many(same, raw, count, at_once)))
         times["own"].append(own())
     medians = [statistics.median(times[name]) for name in ("bare", "same", "own")]
     ratios = (medians[2] / medians[1], medians[2] / medians[0])
@@ -198,6 +208,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--image", default=os.environ.get("AGENTCOMPASS_PERF_IMAGE", "agentcompass-base:bookworm"))
+    parser.add_argument("--attempts", type=int, default=1, help="attempts in each repeat")
+    parser.add_argument("--concurrency", type=int, default=1)
     given = parser.parse_args()
     raw = Raw(docker.APIClient(version="auto"), given.image)
     with tempfile.TemporaryDirectory() as name:
@@ -220,7 +232,9 @@ def main() -> None:
             ("task", bare_task, same_task, task),
             ("Terminal-Bench 2", bare_tb2, same_tb2, tb2),
         ):
-            print(compare(title, raw, bare, same, lambda: ours(folder, *settings), given.repeats), flush=True)  # noqa: B023
+            words = (*settings, f"attempts={given.attempts}", f"concurrency={given.concurrency}")
+            many_times = (given.repeats, given.attempts, given.concurrency)
+            print(compare(title, raw, bare, same, lambda: ours(folder, *words), *many_times), flush=True)  # noqa: B023
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ timeout 2 bash -c "exec 3<>/dev/tcp/$gateway/$PORT" 2>/dev/null && echo reached"
         ("services: {client: [", "reading .*docker-compose.yaml"),
         (
             "services: {client: {image: IMAGE, command: [sh, -c, 'echo oops; exit 3']}}",
-            "(?s)ended.*oops",
+            "(?s)(ended.*oops|is not running: Exited \\(3\\))",  # seen while it starts, or right after
         ),
         (
             "services: {client: {image: IMAGE, command: [sleep, '100'], "

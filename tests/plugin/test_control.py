@@ -239,7 +239,7 @@ def test_an_engine_that_goes_away_stops_the_run(suite: Suite, mode: list[str]) -
     assert "environment 'engine' seems to be gone" in result.out
     assert "STOPPED" in result.out
     errors = list(result.modes().values()).count("environment_error")
-    assert 3 <= errors <= (4 if mode else 3)
+    assert 3 <= errors <= (3 + 2 if mode else 3)  # two may be under way when the third ends
     assert len(result.records()) <= 5 + errors
     gone.unlink()
     (suite.path / "conftest.py").write_text(PROVIDER)
