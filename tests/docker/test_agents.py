@@ -68,8 +68,8 @@ def own_tasks(folder: Path, *names: str) -> list[str]:
         {
             "id": name,
             "instruction": f"make the file {name}",
-            "verify": f"test -f /work/{name}",
-            "environment": {"image": IMAGE, "workdir": "/work"},
+            "verify": f"test -f /job/{name}",
+            "environment": {"image": IMAGE, "workdir": "/job"},
             "artifacts": ["/seen.txt"],
         }
         for name in names
