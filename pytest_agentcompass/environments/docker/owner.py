@@ -13,13 +13,13 @@ import os
 import platform
 import shutil
 import stat
-import subprocess
 import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 from ...components.context import current_attempt
+from ...components.owner import owner_alive, process_start_time
 from ...errors import SandboxError
 
 __all__ = [
@@ -63,24 +63,11 @@ def _host() -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def process_start(pid: int) -> str:
-    """Return when process *pid* started, in the system's own notation; empty when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (FileNotFoundError, ProcessLookupError):
-        if os.path.isdir("/proc/self"):
-            return ""
-    # No /proc on this system.
-    found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return found.stdout.strip()
-
-
 @functools.cache
 def _owner(pid: int) -> dict[str, str]:
     return {
         OWNER_PID: str(pid),
-        _OWNER_START: process_start(pid),
+        _OWNER_START: process_start_time(pid),
         _BOOT: _read("/proc/sys/kernel/random/boot_id"),
         _HOST: _host(),
     }
@@ -99,7 +86,7 @@ def owner_is_dead(marks: Mapping[str, str]) -> bool:
         return False
     if marks.get(_BOOT, "") != _read("/proc/sys/kernel/random/boot_id"):
         return True
-    return process_start(int(marks[OWNER_PID])) != marks.get(_OWNER_START)
+    return not owner_alive(int(marks[OWNER_PID]), marks.get(_OWNER_START))
 
 
 def private_root() -> Path:

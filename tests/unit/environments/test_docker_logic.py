@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_agentcompass.components.context import AttemptContext, set_current_attempt
+from pytest_agentcompass.components.owner import process_start_time
 from pytest_agentcompass.contracts.environment import EnvironmentSpec, Resources
 from pytest_agentcompass.environments.docker.base import final_base
 from pytest_agentcompass.environments.docker.compose_file import rewrite
@@ -24,7 +25,7 @@ from pytest_agentcompass.environments.docker.engine import with_retries
 from pytest_agentcompass.environments.docker.exec import finish, new_marker
 from pytest_agentcompass.environments.docker.images import Once
 from pytest_agentcompass.environments.docker.memory import parse_count
-from pytest_agentcompass.environments.docker.owner import is_left_over, labels, owner_is_dead, process_start
+from pytest_agentcompass.environments.docker.owner import is_left_over, labels, owner_is_dead
 from pytest_agentcompass.environments.docker.processes import Baseline, Process, leftovers, parse, tree
 from pytest_agentcompass.environments.docker.scripts import SNAPSHOT
 from pytest_agentcompass.environments.docker.settings import DockerParams, split_secrets
@@ -66,7 +67,7 @@ def test_snapshot_script_on_this_machine() -> None:
     assert found[os.getpid()].listens
     assert (found[child.pid].marker, found[child.pid].parent) == (marker, os.getpid())
     assert not found[child.pid].listens
-    assert found[child.pid].start >= int(process_start(os.getpid()))
+    assert found[child.pid].start >= int(process_start_time())
 
 
 def test_parse_survives_odd_names() -> None:
@@ -285,6 +286,26 @@ def test_owner_is_dead_only_when_sure(tmp_path: Path) -> None:
     assert is_left_over(dead)
     assert not is_left_over({**dead, **labels_of_kept})
     assert is_left_over({**dead, **labels_of_kept}, kept=True)
+
+
+def test_an_owner_that_nobody_waited_for_is_dead(tmp_path: Path) -> None:
+    """A killed run whose parent has not read its exit status yet holds no sandbox any more."""
+    set_current_attempt(AttemptContext("r", "main", "t", 1, tmp_path))
+    try:
+        mine = labels()
+    finally:
+        set_current_attempt(None)
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        marks = {**mine, "agentcompass.owner_pid": str(child.pid)}
+        marks["agentcompass.owner_start"] = process_start_time(child.pid)
+        assert not owner_is_dead(marks)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert owner_is_dead(marks)
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_secrets_are_split_off() -> None:
