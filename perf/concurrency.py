@@ -3,6 +3,7 @@
 python perf/concurrency.py wide [ATTEMPTS] [SLOTS] [SECONDS]     default 500 250 10
 python perf/concurrency.py makespan [SCALE]                     60 attempts of log-normal length, 8 at once
 python perf/concurrency.py limit                                two runs of -n 4 under a provider limit of 3
+python perf/concurrency.py killed [ROUNDS] [IMAGE]              the same on Docker, and one of them is killed
 python perf/concurrency.py chunks                               40 attempts, the first five slow, -n 2
 
 A figure stands beside what it is compared with from the same run of this script: a run of one empty attempt
@@ -196,7 +197,23 @@ def chunks() -> None:
     print(table([f"40 items, 5 slow first (ideal {ideal(lengths, 2):.1f} s)", "wall with start-up"], rows))
 
 
+def killed(rounds: int = 3, image: str = "agentcompass-base:bookworm") -> None:
+    """Kill one of two runs that share a limit of containers, and measure when the other has all permits."""
+    import killed_run  # needs the Docker SDK, which the other modes do not
+
+    killed_run.main(rounds, image)
+
+
+def number(word: str) -> float | str:
+    """Return a word of the command line as a number where it is one."""
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
 if __name__ == "__main__":
-    {"wide": wide, "makespan": makespan, "limit": limit, "chunks": chunks}[sys.argv[1]](
-        *(float(word) if "." in word else int(word) for word in sys.argv[2:])  # type: ignore[operator]
-    )
+    modes = {"wide": wide, "makespan": makespan, "limit": limit, "killed": killed, "chunks": chunks}
+    modes[sys.argv[1]](*map(number, sys.argv[2:]))  # type: ignore[operator]
