@@ -109,6 +109,7 @@ def activate(config: pytest.Config) -> None:
         scheduling,
         selection,
         signals,
+        warned,
         workers,
     )
 
@@ -118,7 +119,7 @@ def activate(config: pytest.Config) -> None:
     run = AgentCompassRun(config, resolved, registry)
     config.stash[RUN] = run
     manager = config.pluginmanager
-    for module in (fixtures, collection, protocol):
+    for module in (fixtures, collection, protocol, warned):
         manager.register(module, f"agentcompass-{module.__name__.rpartition('.')[2]}")
     manager.register(signals.Signals(run), "agentcompass-signals")
     manager.register(selection.Selection(run), "agentcompass-selection")

@@ -66,3 +66,38 @@ def test_exit_first_with_workers(suite: Suite) -> None:
     assert report["missing"] >= 1
     assert suite.sandboxes() == []
     result.check_clean()
+
+
+ODD = """
+import os, pathlib, warnings
+import pytest
+
+RAW = b"it said \\xff\\xfe".decode("utf-8", "surrogateescape")
+
+def test_message(): raise AssertionError(RAW)
+def test_skip(): pytest.skip(RAW)
+def test_good(): pass
+
+def test_warning(): warnings.warn(f"{RAW} with a key: {os.environ['MY_API_KEY']}")
+
+def test_section(request, record_property):
+    record_property("where", pathlib.Path("/x"))
+    request.node.add_report_section("call", RAW, RAW)
+"""
+
+
+@pytest.mark.parametrize("mode", [["-n0"], ["-n1"], ["-n4"], ["concurrency=2"]], ids=" ".join)
+def test_bytes_that_are_no_text_lose_no_outcome(suite: Suite, mode: list[str]) -> None:
+    """What agents, verifiers and tests print is made valid before it leaves a worker: the same outcomes everywhere."""
+    bad = "printf 'v \\377\\376'; printf '\\355\\240\\200' >&2; exit 1"
+    suite.tasks(task("a"), task("b", verify=bad), task("c"))
+    suite.requests({"harness": {"id": "command", "params": {"command": "printf '\\377\\376'"}}, "name": "r"})
+    suite.write("test_odd.py", ODD)
+    words = ("--agentcompass", "s.agentcompass.yaml", "test_odd.py", "-W", "default::UserWarning")
+    result = suite.run(*words, *mode, MY_API_KEY="key-4711-abcdefgh")
+    result.check_clean()
+    assert result.ret == 1
+    assert {**result.counts, "warning": 0} == {"passed": 5, "failed": 2, "skipped": 1, "warning": 0}, result.out
+    assert result.verdicts() == {"a::1": True, "b::1": False, "c::1": True}
+    assert "UserWarning: it said \\udcff\\udcfe with a key" in result.out
+    assert "key-4711-abcdefgh" not in result.out
