@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,8 @@ def _task_name(task: TaskSpec) -> str:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Write down which attempts are planned, so that what is missing can be told from disk at any time."""
     run = run_of(session.config)
-    if run.context is not None:
+    refused = isinstance(sys.exception(), pytest.UsageError)  # pytest calls this hook then too
+    if run.context is not None and not refused:
         cases = [case for item in session.items if (case := case_of(item))]
         try:
             run.context.directory.write_planned(cases, add=run.context.resumed)

@@ -88,8 +88,6 @@ class Reporting:
         pytest would show a bare traceback and lose its own summary; the records are on disk, and the
         reports can be rebuilt from them.
         """
-        if exitstatus in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
-            self.run.discard()
         if self.run.context is not None:
             try:
                 self._finish(session, int(exitstatus))

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +108,7 @@ def activate(config: pytest.Config) -> None:
         scheduling,
         selection,
         signals,
+        usage,
         warned,
         workers,
     )
@@ -134,6 +134,7 @@ def activate(config: pytest.Config) -> None:
     if manager.hasplugin("xdist"):
         manager.register(workers.WorkerHooks(run), "agentcompass-workers")
         manager.register(scheduling.Scheduling(run), "agentcompass-scheduling")
+    manager.register(usage.UsageErrors(run), "agentcompass-usage")  # last, so that it comes before the others
 
 
 class AgentCompassRun:
@@ -152,6 +153,7 @@ class AgentCompassRun:
         self.gates: GateKeeper | None = None
         self.notes: list[str] = []
         self.in_flight: dict[int, Attempt] = {}  # what the engine makes right now
+        self.status_before = ""  # of the run that is resumed
         self._tasks: dict[str, tuple[list[TaskSpec], list[TaskProblem]]] = {}
         self._marks: dict[str, str] = {}
         self._foreign_marks: set[str] | None = None
@@ -201,6 +203,7 @@ class AgentCompassRun:
         except AgentCompassError as error:
             raise pytest.UsageError(error.message) from None
         if resumed:
+            self.status_before = str(directory.read_run_info().get("status", ""))
             self._note_version(directory.read_run_info())
             for path in (directory.path / "requests").glob("*/tasks.jsonl"):
                 path.unlink()  # the dataset is read again: whoever resumes must see what it holds now
@@ -217,14 +220,6 @@ class AgentCompassRun:
                 f"the run was begun by pytest-agentcompass {began} ({info.get('started_at', 'at an unknown time')}); "
                 f"what it finished is kept as it is, the rest is made by {__version__}"
             )
-
-    def discard(self) -> None:
-        """Remove the directory of a new run for which nothing was chosen: it is nothing to be resumed."""
-        if self.context is None or self.is_worker or self.context.resumed or self.context.directory.planned():
-            return
-        self.context.events.close()
-        shutil.rmtree(self.context.directory.path)
-        self.context = None
 
     def _create_directory(self) -> RunDirectory:
         results = self.results_dir
