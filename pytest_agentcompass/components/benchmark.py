@@ -51,7 +51,8 @@ class BaseBenchmark(abc.ABC):
     def load_tasks(self, req: RunRequest) -> list[TaskSpec | TaskProblem]:
         """Return all tasks in a fixed order; a task that cannot be used is a `TaskProblem`.
 
-        Raises `TaskLoadError` when nothing can be loaded. Tasks hold plain JSON data.
+        A generator will do. What has no order of its own (a set, a mapping from ids) is put in the order of
+        the ids. Raises `TaskLoadError` when nothing can be loaded. Tasks hold plain JSON data.
         """
 
     def select_tasks(self, tasks: list[TaskSpec], req: RunRequest) -> list[TaskSpec]:

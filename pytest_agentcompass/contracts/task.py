@@ -63,6 +63,9 @@ class TaskSpec:
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.task_id)
+
     def to_row(self) -> dict[str, Any]:
         """Return the task as one JSON object; fields that hold their default are left out."""
         row: dict[str, Any] = {}

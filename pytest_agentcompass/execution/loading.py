@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Set
+from typing import TYPE_CHECKING, Any
 
-from ..components.calls import call
+from ..components.calls import call, in_thread
 from ..contracts.task import TaskProblem, TaskSpec
 from ..errors import ConfigError, TaskLoadError
 from ..metrics.aggregation import parse_hierarchy
@@ -28,12 +30,12 @@ async def load_tasks(request: RunRequest, registry: Registry) -> tuple[list[Task
         raise ConfigError(f"benchmark {request.benchmark.id!r} needs a harness: harness=ID")
     if request.benchmark.category_hierarchy:
         parse_hierarchy(request.benchmark.category_hierarchy)
-    loaded = await call(context.benchmark.load_tasks, request)
+    loaded = await _items(context.benchmark.load_tasks, request)
     problems = [item for item in loaded if isinstance(item, TaskProblem)]
     good = [item for item in loaded if isinstance(item, TaskSpec)]
     good, refused = _usable(good)
     defined = len(good)
-    tasks = await call(context.benchmark.select_tasks, good, _without(request, problems))
+    tasks = await _items(context.benchmark.select_tasks, good, _without(request, problems))
     if request.benchmark.sample_ids is not None:
         wanted = set(request.benchmark.sample_ids)
         problems = [item for item in problems if item.task_id in wanted]
@@ -41,6 +43,30 @@ async def load_tasks(request: RunRequest, registry: Registry) -> tuple[list[Task
     if faults:
         raise TaskLoadError("; ".join(faults))
     return tasks, [*problems, *refused], defined
+
+
+async def _items(method: Callable[..., Any], *args: Any) -> list[Any]:
+    """Return what *method* gives as a list in an order that every run comes to."""
+    name = f"{type(getattr(method, '__self__', None)).__name__}.{getattr(method, '__name__', 'load_tasks')}"
+    found = await call(method, *args)
+    if isinstance(found, AsyncIterable):
+        items = [item async for item in found]
+    elif isinstance(found, Iterable) and not isinstance(found, str | bytes):
+        values = found.values() if isinstance(found, Mapping) else found
+        items = await in_thread(list, values)  # a generator works while it is read
+    else:
+        raise TaskLoadError(f"{name} gave {found!r:.80}; it must give a list of TaskSpec")
+    for item in items:
+        if not isinstance(item, TaskSpec | TaskProblem):
+            raise TaskLoadError(f"{name} gave {item!r:.80} among its tasks; each must be a TaskSpec (or a TaskProblem)")
+    unordered = isinstance(found, Set | Mapping)
+    return sorted(items, key=lambda item: _natural(str(item.task_id))) if unordered else items
+
+
+def _natural(text: str) -> tuple[list[tuple[int, str]], str]:
+    """Return the key by which `t2` comes before `t10`."""
+    parts = re.split(r"([0-9]+)", text)
+    return [(int(part), "") if place % 2 else (0, part) for place, part in enumerate(parts)], text
 
 
 def _without(request: RunRequest, problems: list[TaskProblem]) -> RunRequest:
