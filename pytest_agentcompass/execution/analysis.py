@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from ..components.calls import call
+from ..components.calls import call, is_cancellation
 
 if TYPE_CHECKING:
     from ..components.registry import Registry
@@ -25,5 +25,7 @@ async def analyze(registry: Registry, task: TaskSpec, result: RunResult, request
         try:
             if analyzer.applies(task, view, request):
                 result.telemetry.setdefault("analysis", {})[id] = await call(analyzer.analyze, task, view, request)
-        except Exception as error:  # an extension's fault must not cost a finished attempt
+        except BaseException as error:  # whatever an extension raises must not cost a finished attempt
+            if is_cancellation(error):
+                raise
             result.note("analyze", "analyzer_failed", f"analyzer {id!r}: {type(error).__name__}: {error}", "info")

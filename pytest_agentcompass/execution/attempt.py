@@ -71,7 +71,7 @@ class Attempt(Evaluation):
                 if is_cancellation(error):
                     raise
                 if attempt.status is None:
-                    attempt.stop(error)
+                    attempt.stop(self.run_context.translate(error))
             finally:
                 if not attempt.abandoned:
                     attempt.conclude()

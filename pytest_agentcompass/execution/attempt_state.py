@@ -85,7 +85,7 @@ class AttemptState:
         """Take *error* as the reason why the attempt ended (first reason wins)."""
         phase = phase or self.phase_name
         self.failed_phase = self.failed_phase or phase
-        if isinstance(error, AttemptSkipped):
+        if isinstance(error, AttemptSkipped) and not self._hides_failure(error):
             self.status = Status.SKIPPED
             self.result.failure_mode = FailureMode(error.failure_mode)
             self.result.issues.append(Issue(phase, "info", error.failure_mode, error.message))
@@ -99,6 +99,11 @@ class AttemptState:
             earlier_agent = self.result.failure_mode.fault is Fault.AGENT
             late = Status.RUN_ERROR_OR_EVAL_ERROR if earlier_agent else Status.EVAL_ERROR
             self.status = late if phase in ("evaluate", "analyze") else Status.RUN_ERROR
+
+    def _hides_failure(self, skip: AttemptSkipped) -> bool:
+        """Whether *skip* is a component's wish that comes after the agent's failure: that is a missing grade."""
+        failed = self.result.failure_mode is not FailureMode.NONE
+        return failed and skip.failure_mode == FailureMode.SKIP_REQUESTED.value
 
     @contextmanager
     def _phase(self, name: str, announce: bool = True) -> Iterator[None]:
@@ -115,9 +120,11 @@ class AttemptState:
         except RunStopped as error:
             self.abandoned = True
             raise AttemptStopped(error.message) from error
-        except (Exception, asyncio.CancelledError) as error:
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise  # about this process; those of components come as errors (`calls.contained`)
+        except BaseException as error:  # whatever a component raises
             cut = self._cut.taken()
-            self.stop(self._over(name) if cut else error, name)
+            self.stop(self._over(name) if cut else self.run_context.translate(error), name)
             if isinstance(error, asyncio.CancelledError) and not cut:
                 raise
             raise AttemptStopped(str(error)) from error

@@ -38,6 +38,10 @@ def _owner_labels(pid: int) -> dict[str, str]:
     }
 
 
+def _unchanged(error: BaseException) -> BaseException:
+    return error
+
+
 @dataclass(slots=True)
 class RunContext:
     """One run: its directory, its components, its options, and who listens to its attempts."""
@@ -54,6 +58,7 @@ class RunContext:
     admission: Admission = None  # type: ignore[assignment]
     on_started: list[Callable[[str, str, int], None]] = field(default_factory=list)
     on_finished: list[Callable[[AttemptRecord], None]] = field(default_factory=list)
+    translate: Callable[[BaseException], BaseException] = _unchanged  # exceptions of the host that mean one of ours
     _requests: dict[str, RequestContext] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -8,16 +8,16 @@ from typing import Any, Literal
 import pytest
 from _pytest.runner import call_and_report  # the phase runner that pytest-rerunfailures uses as well
 
-from ..contracts.outcome import FailureMode, Status
+from ..contracts.outcome import Status
 from ..contracts.record import AttemptRecord
-from ..errors import AgentCompassError, AttemptSkipped, SetupError
+from ..errors import AgentCompassError, SetupError
 from ..execution.attempt import Attempt, AttemptStopped
 from ..execution.engine import skip
 from ..execution.reuse import stands_unplanned, take_over
 from ..redaction import clean_text, plain
 from ..reports.attempt_text import failure_text, reason
 from .nodes import AttemptItem
-from .state import ATTEMPT, case_of, run_of
+from .state import ATTEMPT, as_ours, case_of, run_of
 
 __all__: list[str] = []
 
@@ -174,7 +174,7 @@ def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call:
             report.longrepr = failure_text(record, str(path))
         return
     vars(report).pop("wasxfail", None)
-    if foreign and isinstance(error, pytest.skip.Exception):
+    if foreign and isinstance(error, pytest.skip.Exception) and outcome == "skipped":
         return
     if foreign and call.when == "setup":
         report.longrepr = f"{_crash(report)}\n{report.longrepr}\nrecord: {path}"
@@ -194,7 +194,7 @@ def _stop_for(attempt: Attempt, error: BaseException | None, when: str) -> None:
     """Take an exception that is none of ours as the attempt's end: a skip, a fixture's fault, something in the body."""
     assert error is not None
     if isinstance(error, pytest.skip.Exception):
-        attempt.stop(AttemptSkipped(str(error), FailureMode.SKIP_REQUESTED.value), "plan")
+        attempt.stop(as_ours(error))
     elif when == "setup":
         attempt.stop(SetupError(f"a fixture or a hook failed: {type(error).__name__}: {error}"))
     else:

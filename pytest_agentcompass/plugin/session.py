@@ -32,7 +32,7 @@ from ..results.lock import RunLock, acquire
 from ..results.resume import find_run
 from ..results.rundir import RunDirectory
 from .options import SELECTED, option, setting_words, start_folder
-from .state import RUN, case_of
+from .state import RUN, as_ours, case_of
 
 if TYPE_CHECKING:
     from ..contracts.record import AttemptRecord
@@ -179,6 +179,7 @@ class AgentCompassRun:
             options=self.resolved.options,
             resumed=resumed,
             resume_anyway=bool(option(self.config, "resume_anyway")),
+            translate=as_ours,
         )
         self.context.on_started.append(
             lambda request, task_id, attempt: self.config.hook.pytest_agentcompass_attempt_started(

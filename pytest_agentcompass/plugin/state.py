@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ..contracts.outcome import FailureMode
+from ..errors import AttemptSkipped
+
 if TYPE_CHECKING:
     from ..execution.attempt import Attempt
     from .session import AgentCompassRun
 
-__all__ = ["ATTEMPT", "RUN", "attempt_of", "case_of", "run_of"]
+__all__ = ["ATTEMPT", "RUN", "as_ours", "attempt_of", "case_of", "run_of"]
 
 RUN: pytest.StashKey[AgentCompassRun] = pytest.StashKey()
 ATTEMPT: pytest.StashKey[Attempt] = pytest.StashKey()
@@ -33,6 +36,13 @@ def case_of(item: pytest.Item) -> tuple[str, str, int] | None:
         return None
     params = callspec.params
     return params["agentcompass_request"].name, params["agentcompass_task"].task_id, params["agentcompass_attempt"]
+
+
+def as_ours(error: BaseException) -> BaseException:
+    """Return what *error* means for an attempt: `pytest.skip()` anywhere in it skips it."""
+    if isinstance(error, pytest.skip.Exception):
+        return AttemptSkipped(str(error), FailureMode.SKIP_REQUESTED.value)
+    return error
 
 
 def attempt_of(request: pytest.FixtureRequest) -> Attempt:

@@ -39,7 +39,7 @@ _PHRASES = {
     FailureMode.BUDGET_SPENT: "the budget was spent",
     FailureMode.DEADLINE: "the run's deadline had passed",
     FailureMode.GATE_DECIDED: "not needed: the gates were decided",
-    FailureMode.SKIP_REQUESTED: "skipped by a mark, a hook or a fixture",
+    FailureMode.SKIP_REQUESTED: "skipped by a mark, a fixture or a component",
 }
 _FINE = frozenset({"passed", "pass", "ok", "success", "skipped", "skip", "xfail", "xfailed"})
 _SHOWN_TESTS = 10
@@ -89,7 +89,10 @@ def failure_text(record: AttemptRecord, record_path: str, lines: int = 15) -> st
 
 def _message(record: AttemptRecord) -> str:
     """Return the message of the issue that gave the failure mode, else of the first error."""
-    errors = [issue for issue in record.issues if issue.get("severity", "error") == "error"]
+    wished = FailureMode.SKIP_REQUESTED.value  # no error, but its issue holds the reason
+    errors = [
+        issue for issue in record.issues if issue.get("severity", "error") == "error" or issue.get("code") == wished
+    ]
     named = [issue for issue in errors if issue.get("code") == cause(record).value]
     chosen = (named or errors or [{}])[0]
     return chosen.get("message", "")

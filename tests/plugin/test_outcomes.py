@@ -246,3 +246,86 @@ def test_a_close_that_never_ends_is_left_with_a_warning(suite: Suite) -> None:
     result = suite.run(*TASKS, "harness=stuck", "runtime.cleanup_grace_seconds=1")
     assert result.ret == 0, result.out
     assert result.verdicts() == {"a::1": True}
+
+
+_SKIPS = """
+import pytest
+from pytest_agentcompass import AgentFailure, BaseAnalyzer, BaseHarness, RunResult, current_attempt
+from pytest_agentcompass.benchmarks.tasks import TasksBenchmark
+from pytest_agentcompass.environments.host_process import HostProcessEnvironment
+def leave(task_id, name):
+    if task_id.startswith(name):
+        pytest.skip(f"not today: {name}") if task_id.endswith("skip") else pytest.fail(f"broken: {name}")
+class Harness(BaseHarness):
+    id = "moody"
+    def unavailable(self, task, req):
+        leave(task.task_id, "plan")
+    def start_session(self, env, req, plan):
+        leave(current_attempt().task_id, "start")
+        return env
+    async def run_task(self, session, prepared, req, plan):
+        leave(prepared.task_id, "run")
+        if prepared.task_id.startswith("late"):
+            raise AgentFailure("gave up")
+        return RunResult(prepared.task_id)
+    async def close_session(self, session):
+        leave(current_attempt().task_id, "close")
+class Benchmark(TasksBenchmark):
+    id = "moody"
+    async def prepare_task(self, task, env, req, plan):
+        leave(task.task_id, "prepare")
+        return await super().prepare_task(task, env, req, plan)
+    async def evaluate(self, task, *args):
+        leave(task.task_id, "grade")
+        leave(task.task_id, "late")
+        return await super().evaluate(task, *args)
+class Environment(HostProcessEnvironment):
+    id = "moody"
+    async def open(self, req, plan):
+        session = await super().open(req, plan)
+        if current_attempt().task_id.startswith("open"):
+            await session.close()
+        leave(current_attempt().task_id, "open")
+        return session
+class Analyzer(BaseAnalyzer):
+    id = "moody"
+    def analyze(self, task, result, req):
+        leave(task.task_id, "analyze")
+        return {}
+def pytest_agentcompass_register(registry):
+    for kind, component in (("harness", Harness), ("benchmark", Benchmark), ("environment", Environment)):
+        registry.add(kind, component)
+    registry.add("analyzer", Analyzer)
+"""
+_SKIPPING = ("plan", "open", "prepare", "start", "run", "grade")
+
+
+@WORKERS
+def test_a_skip_in_a_component_skips_the_attempt(suite: Suite, workers: list[str]) -> None:
+    """pytest.skip() in any phase skips the attempt with its reason and no score, whoever drives it.
+
+    It hides neither the agent's failure nor a score that was given before; pytest.fail() is an error there.
+    """
+    names = (*_SKIPPING, "late", "close", "analyze")
+    suite.tasks(*(task(f"{name}-{how}") for name in names for how in ("skip", "fail")), task("fine"))
+    suite.write("conftest.py", _SKIPS)
+    words = ("benchmark=moody", "benchmark.path=tasks.yaml", "harness=moody", "environment=moody")
+    result = suite.run("--agentcompass", *words, *workers, "-rs")
+    records = result.records()
+    skipped = {f"{name}-skip::1" for name in _SKIPPING}
+    errors = {f"{name}-fail::1" for name in _SKIPPING} | {"late-skip::1", "late-fail::1"}
+    fine = {f"{name}-{how}::1" for name in ("close", "analyze") for how in ("skip", "fail")} | {"fine::1"}
+    assert {name for name, record in records.items() if record["status"] == "skipped"} == skipped
+    assert {name for name, verdict in result.verdicts().items() if verdict} == fine
+    assert result.counts == {"passed": len(fine), "skipped": len(skipped), "error": len(errors)}, result.out
+    for name in _SKIPPING:
+        record = records[f"{name}-skip::1"]
+        assert (record["failure_mode"], record["score"]) == ("skip_requested", None)
+        assert record["issues"][-1]["message"] == f"not today: {name}"
+        assert f"not today: {name}" in result.out
+        assert f"broken: {name}" in str(records[f"{name}-fail::1"]["issues"])
+    assert {records[f"late-{how}::1"]["failure_mode"] for how in ("skip", "fail")} == {"agent_error"}
+    report = result.request_summary()["report"]["attempts"]
+    assert (report["skipped"], report["errors"], report["passed"]) == (len(skipped), len(errors), len(fine))
+    assert suite.sandboxes() == []
+    result.check_clean()
