@@ -86,7 +86,7 @@ def stands_unplanned(attempt: Attempt) -> bool:
     run, context = attempt.run_context, attempt.context
     if not run.resumed or not context.digest:
         return False
-    record = run.directory.read_record(attempt.request.name, attempt.task.task_id, attempt.number)
+    record = run.directory.read_record(attempt.request.name, attempt.task.task_id, attempt.number, keep=True)
     if record is None or record.fingerprint.get("basis") != basis_fingerprint(attempt.task, context.digest):
         return False
     return _take(attempt, record, reusable(record, record.fingerprint.get("run", "")))
@@ -94,7 +94,7 @@ def stands_unplanned(attempt: Attempt) -> bool:
 
 def _stands(attempt: Attempt, directory: RunDirectory, fingerprint: str, anyway: bool = False) -> bool:
     """Take the attempt's record in *directory* if it may stand for the attempt as it would be made now."""
-    record = directory.read_record(attempt.request.name, attempt.task.task_id, attempt.number)
+    record = directory.read_record(attempt.request.name, attempt.task.task_id, attempt.number, keep=True)
     if record is None:
         return False
     return _take(attempt, record, reusable(record, fingerprint, anyway=anyway))

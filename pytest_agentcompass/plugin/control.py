@@ -8,7 +8,9 @@ import pytest
 
 from ..config.options import RuntimeOptions, strictest
 from ..errors import AgentCompassError
+from .nodes import AttemptItem
 from .options import start_folder
+from .settled import settle
 from .state import ATTEMPT, case_of
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class RunControl:
 
     def __init__(self, run: AgentCompassRun) -> None:
         self.run = run
+        self._stopped = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self) -> None:
@@ -78,8 +81,10 @@ class RunControl:
             return None
         if self.run.is_worker:  # all workers have collected: the first item of any of them starts the clock
             context.admission.start_clock()
-        attempt = item.stash.get(ATTEMPT, None)
         case = case_of(item)
+        if isinstance(item, AttemptItem):
+            settle(item)
+        attempt = item.stash.get(ATTEMPT, None)
         if case is None or (attempt is not None and attempt.record is not None):
             return None
         request = context.request(self.run.requests[case[0]])
@@ -89,6 +94,15 @@ class RunControl:
             return None
         item.session.shouldstop = f"agentcompass: {reason}"
         return True
+
+    @pytest.hookimpl(trylast=True)  # behind the session's own, which counts failures
+    def pytest_runtest_logreport(self) -> None:
+        """Let workers begin no further try when the run is to stop: their attempts under way end."""
+        session: Any = self.run.config.pluginmanager.getplugin("session")
+        reason = getattr(session, "shouldfail", False)
+        if reason and self.run.context is not None and not self._stopped:
+            self._stopped = True
+            self.run.context.admission.stop(str(reason))
 
     def pytest_unconfigure(self) -> None:
         """Remove what the limits of a run with workers left outside of its directory."""

@@ -12,11 +12,10 @@ from ..contracts.outcome import Status
 from ..contracts.record import AttemptRecord
 from ..errors import AgentCompassError, SetupError
 from ..execution.attempt import Attempt, AttemptStopped
-from ..execution.engine import skip
-from ..execution.reuse import stands_unplanned, take_over
 from ..redaction import clean_text, plain
 from ..reports.attempt_text import failure_text, reason
 from .nodes import AttemptItem
+from .settled import may_report_at_once, report_at_once, settle
 from .state import ATTEMPT, as_ours, case_of, run_of
 
 __all__: list[str] = []
@@ -37,29 +36,15 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def _settled(item: AttemptItem) -> bool:
-    """Whether the attempt needs no fixtures: its record is there, or only its evaluation is missing."""
-    run = run_of(item.config)
-    if ATTEMPT not in item.stash and run.context is not None:
-        context = run.context.request(item.request_node.request)
-        if not run.context.resumed and context.source is None and not context.strategy.sequential:
-            return False
-        attempt = run.make_attempt(item)
-        earlier = run.earlier_records(item) if context.strategy.sequential and item.number > 1 else []
-        if earlier and context.strategy.satisfied(earlier):
-            skip(attempt)
-        elif not stands_unplanned(attempt) and not run.portal.call(take_over, attempt) and not attempt.restored:
-            return False
-        item.stash[ATTEMPT] = attempt
-    made = item.stash.get(ATTEMPT, None)
-    return made is not None and (made.record is not None or made.restored)
-
-
 def _tries(item: AttemptItem, nextitem: pytest.Item | None) -> None:
     while True:
-        if _settled(item):  # what is left is harmless: it need not run before the attempt
+        if settle(item):  # what is left is harmless: it need not run before the attempt
             harmless = item.config.getini("agentcompass_harmless_fixtures")
             item.fixturenames = [name for name in item.fixturenames if name in harmless]
+            if may_report_at_once(item):
+                report_at_once(item, nextitem)
+                _forget(item)
+                return
         reports = _phases(item)
         attempt = item.stash.get(ATTEMPT, None)
         again = _clone(item) if attempt is not None and attempt.retry_wait is not None else None
@@ -147,6 +132,8 @@ def pytest_runtest_makereport(
                 _shape(item, attempt, report, call)
             else:
                 _shape_own(attempt, report, call)
+        elif attempt is not None and attempt.record is not None and item.config.getoption("xmlpath", None):
+            _properties(attempt.record, report)  # pytest's JUnit file takes them from the report of the teardown
         _clean(report)
     return report
 
@@ -166,18 +153,17 @@ def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call:
     if foreign:
         _stop_for(attempt, error, call.when)
     record = attempt.conclude()
-    _properties(attempt, record, report)
+    _properties(record, report)
     outcome = record.outcome
-    path = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
     if _expected(report, call, outcome):
         if outcome == "failed":
-            report.longrepr = failure_text(record, str(path))
+            report.longrepr = failure_text(record, _path(attempt, record))
         return
     vars(report).pop("wasxfail", None)
     if foreign and isinstance(error, pytest.skip.Exception) and outcome == "skipped":
         return
     if foreign and call.when == "setup":
-        report.longrepr = f"{_crash(report)}\n{report.longrepr}\nrecord: {path}"
+        report.longrepr = f"{_crash(report)}\n{report.longrepr}\nrecord: {_path(attempt, record)}"
         return
     report.outcome = {"passed": "passed", "skipped": "skipped"}.get(outcome, "failed")  # type: ignore[assignment]
     if outcome == "passed":
@@ -185,9 +171,14 @@ def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call:
     elif outcome == "skipped":
         report.longrepr = (str(item.path), 1, f"Skipped: {reason(record)}")
     else:
-        report.longrepr = failure_text(record, str(path))
+        report.longrepr = failure_text(record, _path(attempt, record))
         if outcome == "error":
             report.when = "setup"  # an infrastructure error is an error in every report, not a failure
+
+
+def _path(attempt: Attempt, record: AttemptRecord) -> str:
+    folder = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt)
+    return f"{folder}/record.json"
 
 
 def _stop_for(attempt: Attempt, error: BaseException | None, when: str) -> None:
@@ -226,10 +217,9 @@ def _shape_own(attempt: Attempt, report: pytest.TestReport, call: pytest.CallInf
             attempt.result.metrics = {contract.primary: error is None}
             attempt.evaluated = True
     record = attempt.finish()
-    _properties(attempt, record, report)
+    _properties(record, report)
     if isinstance(error, AttemptStopped):
-        path = attempt.run_context.directory.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
-        report.longrepr = failure_text(record, str(path))
+        report.longrepr = failure_text(record, _path(attempt, record))
         if record.status is Status.SKIPPED:
             report.outcome = "skipped"
             report.longrepr = (report.location[0], 1, f"Skipped: {reason(record)}")
@@ -237,7 +227,7 @@ def _shape_own(attempt: Attempt, report: pytest.TestReport, call: pytest.CallInf
             report.when = "setup"
 
 
-def _properties(attempt: Attempt, record: AttemptRecord, report: pytest.TestReport) -> None:
+def _properties(record: AttemptRecord, report: pytest.TestReport) -> None:
     report.user_properties.extend(
         [
             ("agentcompass_outcome", record.outcome),

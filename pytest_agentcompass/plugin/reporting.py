@@ -14,6 +14,7 @@ from ..reports.extra import write_extra_reports
 from ..reports.text import problems, request_table, rerun_hint, results_lines
 from ..reports.write import collect_results, write_files
 from .selection import adopt_requests
+from .settled import SETTLED
 
 if TYPE_CHECKING:
     from ..contracts.metrics import MetricContract
@@ -55,9 +56,13 @@ class Reporting:
         """Count the outcomes that arrive; a crashed worker's report has no proper `when`."""
         if report.outcome == "rerun":  # type: ignore[comparison-overlap]
             return
-        if report.when == "teardown" or (report.failed and report.when not in ("setup", "call")):
+        if (
+            report.when == "teardown"
+            or hasattr(report, SETTLED)
+            or (report.failed and report.when not in ("setup", "call"))
+        ):
             self.done[report.nodeid] += 1
-            if report.when != "teardown":
+            if report.when not in ("call", "teardown"):
                 self._crashed(report)
 
     @pytest.hookimpl(tryfirst=True)

@@ -6,7 +6,7 @@ import re
 
 from ..redaction import scrub
 
-__all__ = ["cap", "markdown_text", "one_line", "tail", "terminal_text", "xml_name", "xml_text"]
+__all__ = ["markdown_text", "one_line", "tail", "terminal_text", "xml_name", "xml_text"]
 
 # Not allowed in XML 1.0, or allowed but a control character that no one can see (DEL, C1).
 _NOT_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -64,15 +64,6 @@ def tail(text: str, lines: int) -> tuple[list[str], bool]:
         found.pop(0)
     kept = found[-lines:] if lines > 0 else []
     return kept, len(found) > len(kept) or len(window) < len(text)
-
-
-def cap(text: str, limit: int) -> str:
-    """Return *text* or its head and tail with a line between that states the cut (characters)."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    note = f"[... {len(text) - 2 * half} characters cut; the attempt's record holds more ...]"
-    return f"{text[:half]}\n{note}\n{text[-half:]}"
 
 
 def markdown_text(text: str, limit: int = 200) -> str:

@@ -6,11 +6,10 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from junitparser import Error, Failure, TestCase, TestSuite
+from .escape import markdown_text, one_line, xml_text
+from .junit_xml import Case, Result, make_case
 
-from .escape import markdown_text, one_line, xml_name, xml_text
-
-__all__ = ["gate_headline", "gate_lines", "gate_markdown", "gate_suite", "overall_verdict"]
+__all__ = ["gate_cases", "gate_headline", "gate_lines", "gate_markdown", "overall_verdict"]
 
 _ORDER = ("PASS", "WARN", "INCONCLUSIVE", "FAIL", "INVALID")
 _MEANING = {
@@ -104,25 +103,21 @@ def gate_markdown(gates: Sequence[GateData]) -> str:
     return f"## Gates: {gate_headline(gates)}\n\n" + "\n".join([*head, *rows])
 
 
-def gate_suite(gates: Sequence[GateData]) -> Any:
-    """Return the JUnit test suite `agentcompass.gates`: one testcase per gate, names distinct and stable."""
-    suite: Any = TestSuite("agentcompass.gates")
+def gate_cases(gates: Sequence[GateData]) -> list[Case]:
+    """Return the testcases of the JUnit suite `agentcompass.gates`: one per gate, names distinct and stable."""
+    cases = []
     seen: dict[str, int] = {}
     for gate in gates:
         text = str(gate["gate"])
         seen[text] = seen.get(text, 0) + 1
-        suite.add_testcase(_case(gate, text if seen[text] == 1 else f"{text} ({seen[text]})"))
-    return suite
+        cases.append(_case(gate, text if seen[text] == 1 else f"{text} ({seen[text]})"))
+    return cases
 
 
-def _case(gate: GateData, name: str) -> Any:
-    case: Any = TestCase(xml_name(name), "agentcompass.gates", 0.0)
+def _case(gate: GateData, name: str) -> Case:
     text = "\n".join(part for part in (gate["figure"], *gate["why"], *_changes(gate)) if part)
-    kind = {"FAIL": Failure, "INCONCLUSIVE": Failure, "INVALID": Error}.get(gate["verdict"])
+    kind = {"FAIL": "failure", "INCONCLUSIVE": "failure", "INVALID": "error"}.get(gate["verdict"])
     if kind is None:
-        case.system_out = xml_text(f"{gate['verdict']}\n{text}")
-        return case
-    result = kind(xml_name(one_line(f"{gate['verdict']}: {text}", 300)), xml_name(gate["verdict"].lower()))
-    result.text = xml_text(text)
-    case.append(result)
-    return case
+        return make_case("agentcompass.gates", name, output=xml_text(f"{gate['verdict']}\n{text}"))
+    message = one_line(f"{gate['verdict']}: {text}", 300)
+    return make_case("agentcompass.gates", name, result=Result(kind, gate["verdict"].lower(), message, xml_text(text)))

@@ -57,6 +57,9 @@ def judge(
     verdict INVALID; *decided*: the run was stopped because its gates were.
     """
     info = directory.update_run_info(gate_rules=[item.to_dict() for item in sets], broken=list(broken))
+    if not sets:
+        directory.update_run_info(gates=[], unresolved={})
+        return []
     summary = parse_summary(build_summary(info, results), "this run")
     state = RunState(partial=_partial(info, summary, results, decided), broken=tuple(broken))
     found: list[GateResult] = []

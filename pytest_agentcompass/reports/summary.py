@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..contracts.record import AttemptRecord
@@ -19,7 +20,7 @@ _ELSEWHERE = ("requests", "partial_reasons", "gates")  # of run.json: they have 
 _COUNTS = ("planned", "finished", "passed", "failed", "errors", "skipped", "missing", "scored", "discarded_tries")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RequestResult:
     """One request as reports take it: its metric report, its records, its plan, and what it asked for.
 
@@ -34,6 +35,7 @@ class RequestResult:
     info: Mapping[str, Any] = field(default_factory=dict)
     categories: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
     def tallies(self) -> list[TaskTally]:
         """Return the request's tasks in planned order."""
         return tally(self.records, self.planned, self.categories)[0]
@@ -118,7 +120,7 @@ def _request(request: RequestResult) -> dict[str, Any]:
         "model": _id(info, "model"),
         "environment": _id(info, "environment"),
         "report": dict(request.report),
-        "tasks": [_task(item) for item in request.tallies()],
+        "tasks": [_task(item) for item in request.tallies],
     }
 
 

@@ -91,8 +91,10 @@ def write_files(rundir: RunReader, results: Sequence[RequestResult]) -> list[Pat
     problems = [str(item).removeprefix(f"{rundir.path}/") for item in rundir.damaged]
     summary = build_summary(info, results, problems)
 
+    prefix = f"{rundir.path}/"
+
     def record_path(request: str, task_id: str, attempt: int) -> str:
-        return str((rundir.attempt_dir(request, task_id, attempt) / "record.json").relative_to(rundir.path))
+        return f"{rundir.attempt_dir(request, task_id, attempt)}/record.json".removeprefix(prefix)
 
     files = {
         "summary.json": json_row(summary).encode("ascii") + b"\n",
@@ -133,7 +135,8 @@ def _result(
 ) -> RequestResult:
     attempts = _section(_section(info, "execution"), "attempts")
     benchmark = _section(info, "benchmark")
-    categories, defined = _tasks(rundir, name)
+    recorded = {record.task_id for record in records}
+    categories = _categories(rundir, name) if any(task_id not in recorded for _, task_id, _ in planned) else {}
     hierarchy, notes = _hierarchy(benchmark.get("category_hierarchy"))
     report = build_report(
         records,
@@ -144,7 +147,7 @@ def _result(
         aggregation_mode=benchmark.get("aggregation_mode", "micro_weighted"),
         category_hierarchy=hierarchy,
         categories=categories,
-        defined_tasks=defined,
+        defined_tasks=_defined_tasks(rundir, name),
         request=name,
     )
     report["notes"] += notes
@@ -172,17 +175,21 @@ def _contract(benchmark: object, records: Sequence[AttemptRecord]) -> MetricCont
     return found if isinstance(found, MetricContract) else infer_contract(records)
 
 
-def _tasks(rundir: RunReader, name: str) -> tuple[dict[str, str], int | None]:
-    """Return the categories of the selected tasks and how many the suite defines, where that is stored."""
+def _categories(rundir: RunReader, name: str) -> dict[str, str]:
+    """Return the categories of the selected tasks, where they are stored: those without a record have none else."""
     read = getattr(rundir, "read_tasks", None)
-    if read is None:
-        return {}, None
     try:
-        loaded = read(name)
+        loaded = read(name) if read is not None else None
     except (AgentCompassError, FileNotFoundError):
-        return {}, None  # reports are made from records alone; the tasks only add what those cannot know
-    defined = loaded.extra.get("defined_tasks")
-    return {task.task_id: task.category for task in loaded.tasks}, defined if isinstance(defined, int) else None
+        loaded = None  # reports are made from records alone; the tasks only add what those cannot know
+    return {} if loaded is None else {task.task_id: task.category for task in loaded.tasks}
+
+
+def _defined_tasks(rundir: RunReader, name: str) -> int | None:
+    """Return how many tasks the suite defines, where that is stored."""
+    read = getattr(rundir, "read_task_head", None)
+    defined = read(name).get("defined_tasks") if read is not None else None
+    return defined if isinstance(defined, int) else None
 
 
 def _infos(run_info: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

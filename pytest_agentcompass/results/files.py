@@ -16,15 +16,20 @@ from typing import Any, NoReturn
 from ..errors import ResultsError
 
 __all__ = [
+    "Stamp",
     "json_bytes",
     "json_row",
     "keep_copy",
     "locked",
     "parse_json",
     "read_bytes",
+    "read_file",
     "remove_temporary",
+    "stamp",
     "write_atomic",
 ]
+
+Stamp = tuple[int, int, int, int]  # inode, size, times of content and of state
 
 _READ_CAP = 1 << 30  # bytes; a file of ours is never near this
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{12}\.tmp")
@@ -112,7 +117,24 @@ def _sync_directory(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what the regular file *path* holds.
+    """Return what the regular file *path* holds (see `read_file`)."""
+    return read_file(path)[0]
+
+
+def stamp(path: Path) -> Stamp | None:
+    """Return what tells this state of the file *path* from any other, None when there is no file."""
+    try:
+        return _stamp(os.stat(path, follow_symlinks=False))
+    except OSError:
+        return None
+
+
+def _stamp(state: os.stat_result) -> Stamp:
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def read_file(path: Path) -> tuple[bytes, Stamp]:
+    """Return what the regular file *path* holds, and its `stamp`.
 
     FileNotFoundError when there is none; ValueError for what is no plain file (a link, a pipe that
     would block the reader) or is impossibly large; other OSErrors as they come.
@@ -127,7 +149,7 @@ def read_bytes(path: Path) -> bytes:
         state = os.fstat(handle)
         if not stat.S_ISREG(state.st_mode) or state.st_size > _READ_CAP:
             raise ValueError("is not a plain file" if state.st_size <= _READ_CAP else "is too large")
-        return file.read()
+        return file.read(), _stamp(state)
 
 
 def keep_copy(path: Path, folder: Path) -> Path | None:

@@ -13,15 +13,22 @@ from ..errors import ResultsError
 from ..redaction import plain
 from .files import json_bytes, parse_json
 
-__all__ = ["DamagedRecord", "decode_record", "encode_record"]
+__all__ = ["DamagedRecord", "cap", "decode_record", "encode_record", "shown", "slim"]
 
 _TEXT_CAP = 200_000  # characters of an output kept in a record; the whole stands in the attempt's logs
+# Characters of agent and of verifier output that a report shows; of one that passed less is worth reading.
+_SHOWN = 20_000
+_SHOWN_PASSED = 2_000
+_NOTE_ROOM = 100  # characters that the note of a cut may add
 _DEPTH = 100  # levels of nesting in one field; pydantic's JSON reader stops near 200
 # Identity is never masked: a variable PASSWORD=password must not rename the task `password-recovery`.
 _EXACT = frozenset(
     {"schema_version", "run_id", "request", "task_id", "attempt", "fingerprint", "started_at", "finished_at"}
 )
 _ODD_NUMBER = re.compile(rb"NaN|Infinity|[eE]\+?[0-9]{3}")
+
+
+_NOT_SHOWN: dict[str, Any] = {"plan": {}, "environment": {}, "telemetry": {}}
 
 
 class DamagedRecord(ResultsError):
@@ -98,6 +105,30 @@ def decode_record(
     if any(want is not None and want != have for want, have in zip(asked, found, strict=True)):
         raise DamagedRecord(f"belongs to another attempt: {found[0]}, task {found[1]!r}, attempt {found[2]}")
     return record
+
+
+def shown(record: AttemptRecord) -> int:
+    """Return how many characters of each output of *record* a report shows."""
+    return _SHOWN_PASSED if record.outcome == "passed" else _SHOWN
+
+
+def cap(text: str, limit: int) -> str:
+    """Return *text* or its head and tail with a line between that states the cut (characters).
+
+    What was cut to the same limit before stays as it is.
+    """
+    if len(text) <= limit + _NOTE_ROOM:
+        return text
+    half = limit // 2
+    note = f"[... {len(text) - 2 * half} characters cut; the attempt's record holds more ...]"
+    return f"{text[:half]}\n{note}\n{text[-half:]}"
+
+
+def slim(record: AttemptRecord) -> AttemptRecord:
+    """Return *record* with what reports show of it: thousands are held at once, and outputs may be huge."""
+    limit = shown(record)
+    outputs = {"agent_output": cap(record.agent_output, limit), "verifier_output": cap(record.verifier_output, limit)}
+    return record.model_copy(update={**_NOT_SHOWN, **outputs})
 
 
 def _reason(raw: bytes, error: ValidationError) -> str:

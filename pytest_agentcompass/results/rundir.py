@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,11 +25,22 @@ from ..contracts.task import TaskProblem, TaskSpec
 from ..errors import AgentCompassError, ResultsError
 from ..redaction import plain
 from . import lock
-from .files import json_bytes, json_row, keep_copy, locked, parse_json, read_bytes, write_atomic
+from .files import (
+    Stamp,
+    json_bytes,
+    json_row,
+    keep_copy,
+    locked,
+    parse_json,
+    read_bytes,
+    read_file,
+    stamp,
+    write_atomic,
+)
 from .layout import request_dirname, task_dirname
-from .records import DamagedRecord, decode_record, encode_record
+from .records import DamagedRecord, decode_record, encode_record, slim
 from .runinfo import check_schema, first_info, make_run_path, new_run_id, read_info, version_note
-from .taskfile import LoadedTasks, read_task_file, write_task_error, write_task_file
+from .taskfile import LoadedTasks, read_task_file, read_task_head, write_task_error, write_task_file
 
 __all__ = ["Damage", "LoadedTasks", "PlannedAttempt", "RunDirectory"]
 
@@ -56,6 +68,8 @@ class RunDirectory:
 
     path: Path
     damaged: list[Damage] = field(default_factory=list)
+    _kept: dict[PlannedAttempt, tuple[Stamp, AttemptRecord]] = field(default_factory=dict, repr=False)
+    _plan: tuple[Stamp, list[PlannedAttempt]] | None = field(default=None, repr=False)
 
     @classmethod
     def create(cls, results_dir: Path, run_name: str = "run", run_id: str | None = None) -> RunDirectory:
@@ -127,6 +141,10 @@ class RunDirectory:
                 f"{self.path}: no tasks of request {request!r} are stored", path=str(self.path)
             ) from None
 
+    def read_task_head(self, request: str) -> dict[str, Any]:
+        """Return what is stored beside the tasks of *request* (`LoadedTasks.extra`); empty where nothing is."""
+        return read_task_head(self.task_file(request))
+
     def load_tasks_once(self, request: str, loader: Loader, *, reload: bool = False) -> LoadedTasks:
         """Return the tasks of *request*: the first process loads and stores them, all others read.
 
@@ -169,13 +187,18 @@ class RunDirectory:
     def planned(self) -> list[PlannedAttempt]:
         """Return the planned attempts, in order; empty when nothing was planned yet."""
         path = self.path / "planned.jsonl"
+        if self._plan is not None and self._plan[0] == stamp(path):
+            return list(self._plan[1])
         try:
-            rows = [parse_json(line) for line in read_bytes(path).split(b"\n") if line]
-            return [(str(row["request"]), str(row["task_id"]), int(row["attempt"])) for row in rows]
+            content, state = read_file(path)
+            rows = [parse_json(line) for line in content.split(b"\n") if line]
+            found = [(sys.intern(str(row["request"])), str(row["task_id"]), int(row["attempt"])) for row in rows]
         except FileNotFoundError:
             return []
         except (ValueError, TypeError, KeyError) as error:
             raise ResultsError(f"{path}: damaged: {error}", path=str(path)) from None
+        self._plan = state, found
+        return list(found)
 
     def status_counts(self, request: str | None = None) -> dict[str, int]:
         """Return `planned`, `finished`, `running` and `missing` as the disk has them now.
@@ -198,7 +221,7 @@ class RunDirectory:
 
     def attempt_dir(self, request: str, task_id: str, attempt: int) -> Path:
         """Return the attempt's folder; it is made by whoever first writes into it."""
-        return self.path / "attempts" / request_dirname(request) / task_dirname(task_id) / str(int(attempt))
+        return self.path / f"attempts/{request_dirname(request)}/{task_dirname(task_id)}/{int(attempt)}"
 
     def claim(self, request: str, task_id: str, attempt: int) -> lock.Claim | None:
         """Claim the attempt for this process; None when another has it (see `lock.claim`)."""
@@ -221,37 +244,59 @@ class RunDirectory:
         write_atomic(path, content, sync_name=False)
         return path
 
-    def read_record(self, request: str, task_id: str, attempt: int) -> AttemptRecord | None:
-        """Return the attempt's record; None when there is none or it is damaged (see `damaged`)."""
+    def read_record(self, request: str, task_id: str, attempt: int, *, keep: bool = False) -> AttemptRecord | None:
+        """Return the attempt's record; None when there is none or it is damaged (see `damaged`).
+
+        With *keep* `records` need not read it again, as long as its file stays as it is.
+        """
         path = self.attempt_dir(request, task_id, attempt) / "record.json"
-        return self._read(path, request, task_id, attempt)
+        found = self._read(path, request, task_id, attempt)
+        if found is None:
+            return None
+        record, state = found
+        if keep:
+            self._kept[request, task_id, attempt] = state, slim(record)
+        return record
 
     def records(self, request: str | None = None) -> Iterator[AttemptRecord]:
-        """Yield the records of the planned attempts, in planned order; of all on disk when no plan is stored."""
+        """Yield the records of the planned attempts, in planned order; of all on disk when no plan is stored.
+
+        They are `slim`: long outputs are cut, and what no report shows is left out.
+        """
         planned = self.planned()
         for name, task_id, number in planned:
             if request is None or name == request:
-                record = self.read_record(name, task_id, number)
+                record = self._slim_record(name, task_id, number)
                 if record is not None:
                     yield record
         if not planned:
             yield from self._found_records(request)
 
+    def _slim_record(self, *key: Any) -> AttemptRecord | None:
+        path = self.attempt_dir(*key) / "record.json"
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] == stamp(path):
+            return kept[1]
+        found = self._read(path, *key)
+        return None if found is None else slim(found[0])
+
     def _found_records(self, request: str | None) -> Iterator[AttemptRecord]:
         pattern = f"{request_dirname(request) if request is not None else '*'}/*/*/record.json"
         found = (path for path in (self.path / "attempts").glob(pattern) if path.parent.name.isdecimal())
         for path in sorted(found, key=lambda path: (*path.parts[-4:-2], int(path.parent.name))):
-            record = self._read(path, request)
-            if record is None:
+            read = self._read(path, request)
+            if read is None:
                 continue
+            record = slim(read[0])
             if self.attempt_dir(record.request, record.task_id, record.attempt) != path.parent:
                 self._note(path, "belongs to another attempt")
                 continue
             yield record
 
-    def _read(self, path: Path, *identity: Any) -> AttemptRecord | None:
+    def _read(self, path: Path, *identity: Any) -> tuple[AttemptRecord, Stamp] | None:
         try:
-            return decode_record(read_bytes(path), *identity)
+            content, state = read_file(path)
+            return decode_record(content, *identity), state
         except (FileNotFoundError, NotADirectoryError):
             return None
         except DamagedRecord as error:

@@ -15,7 +15,9 @@ from ..errors import AgentCompassError, ResultsError, TaskLoadError
 from ..redaction import clean_text, known_secrets, plain
 from .files import json_row, parse_json, read_bytes, write_atomic
 
-__all__ = ["LoadedTasks", "read_task_file", "write_task_error", "write_task_file"]
+__all__ = ["LoadedTasks", "read_task_file", "read_task_head", "write_task_error", "write_task_file"]
+
+_HEAD_CAP = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,16 @@ def read_task_file(path: Path) -> LoadedTasks:
             f"{path}: {len(tasks)} of {head['tasks']} tasks; delete the file to load again", path=str(path)
         )
     return LoadedTasks(tasks, problems, extra)
+
+
+def read_task_head(path: Path) -> dict[str, Any]:
+    """Return what stands beside the tasks in *path* (`LoadedTasks.extra`) without reading them; empty without it."""
+    try:
+        with path.open("rb") as file:
+            extra = parse_json(file.readline(_HEAD_CAP)).get("extra")
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return extra if isinstance(extra, dict) else {}
 
 
 def _rows(path: Path, text: str) -> Iterable[dict[str, Any]]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_agentcompass import redaction
-from pytest_agentcompass.reports.escape import cap, markdown_text, one_line, tail, terminal_text, xml_name, xml_text
+from pytest_agentcompass.reports.escape import markdown_text, one_line, tail, terminal_text, xml_name, xml_text
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None), max_size=200)  # lone surrogates included
 
@@ -97,14 +97,6 @@ def test_tail_of_a_huge_text_is_small() -> None:
     kept, more = tail("x" * 50_000_000, 15)
     assert more
     assert sum(map(len, kept)) <= 15 * 400
-
-
-def test_cap_keeps_head_and_tail_and_states_the_cut() -> None:
-    """What was cut is said, between head and tail."""
-    text = cap("a" * 60 + "b" * 60, 100)
-    assert text.startswith("a" * 50 + "\n[... 20 characters cut")
-    assert text.endswith("]\n" + "b" * 50)
-    assert cap("short", 100) == "short"
 
 
 @pytest.mark.parametrize("raw", ["a|b", "`code`", "*bold* _it_", "[x](http://y)", "<img src=x>", "a\nb", "~~s~~", "\\"])

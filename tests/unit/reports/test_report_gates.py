@@ -13,8 +13,9 @@ from pytest_agentcompass.contracts.record import AttemptRecord
 from pytest_agentcompass.contracts.summary import Summary
 from pytest_agentcompass.errors import ConfigError, ResultsError
 from pytest_agentcompass.reports.compare import Run, compare_markdown, compare_runs, compare_text
-from pytest_agentcompass.reports.gates import gate_headline, gate_lines, gate_markdown, gate_suite, overall_verdict
+from pytest_agentcompass.reports.gates import gate_cases, gate_headline, gate_lines, gate_markdown, overall_verdict
 from pytest_agentcompass.reports.github import workflow_commands, write_step_summary
+from pytest_agentcompass.reports.junit_xml import document, make_suite
 
 NASTY = "a\x00b\x1b[31m|`<b>\ud800::set-output\n::error::x%0A"
 
@@ -70,10 +71,9 @@ def test_headline(verdicts: list[str], headline: str) -> None:
 def test_gates_in_junit_parse_strictly_and_are_distinct() -> None:
     """Cases 68 and 70: whatever a text holds, the XML parses, and no two gates share a name."""
     gates = [gate("FAIL", why=[NASTY]), gate("PASS"), gate("INVALID", NASTY), gate("WARN", "x")]
-    document: Any = JUnitXml("r")
-    document.append(gate_suite(gates))
-    document.update_statistics()
-    root = ElementTree.fromstring(document.tostring())
+    text = document("r", [make_suite("agentcompass.gates", gate_cases(gates))])
+    assert len(list(JUnitXml.fromstring(text))) == 1
+    root = ElementTree.fromstring(text)
     cases = list(root.iter("testcase"))
     assert len({(case.get("classname"), case.get("name")) for case in cases}) == 4
     assert [[child.tag for child in case][:1] for case in cases] == [

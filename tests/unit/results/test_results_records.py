@@ -14,7 +14,7 @@ from pytest_agentcompass import redaction
 from pytest_agentcompass.contracts.outcome import FailureMode, Status
 from pytest_agentcompass.contracts.record import AttemptRecord
 from pytest_agentcompass.errors import ResultsError
-from pytest_agentcompass.results.records import DamagedRecord, decode_record, encode_record
+from pytest_agentcompass.results.records import DamagedRecord, cap, decode_record, encode_record, shown, slim
 
 
 def make(**changes: Any) -> AttemptRecord:
@@ -166,3 +166,26 @@ def test_a_typical_record_is_small() -> None:
     """A record without long output stays under ten kilobytes."""
     tests = {f"tests/test_module.py::test_{n}": "passed" for n in range(100)}
     assert len(encode_record(make(tests=tests, agent_output="x" * 3_000))) < 10_000
+
+
+def test_a_cut_text_states_what_is_left_out_and_is_cut_once() -> None:
+    """Head and tail stay, the line between them counts the rest, and a second cut changes nothing."""
+    text = "a" * 500 + "b" * 500
+    short = cap(text, 100)
+    assert short == "a" * 50 + "\n[... 900 characters cut; the attempt's record holds more ...]\n" + "b" * 50
+    assert cap(short, 100) == short
+    assert cap("short", 100) == "short"
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_slim_record_is_small_and_reports_the_same(passed: bool) -> None:
+    """Outputs are as long as a report shows them; verdict, figures and tests are those of the whole record."""
+    record = make(
+        passed=passed, agent_output="x" * 900_000, tests={"t": "passed"}, usage={"cost_usd": 1.0}, plan={"a": 1}
+    )
+    small = slim(record)
+    assert len(small.agent_output) < shown(record) + 200
+    assert cap(small.agent_output, shown(small)) == cap(record.agent_output, shown(record))
+    assert small.plan == {}
+    left_out = {"plan": {}, "environment": {}, "telemetry": {}, "agent_output": ""}
+    assert small.model_copy(update=left_out) == record.model_copy(update=left_out)

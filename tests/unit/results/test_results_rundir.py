@@ -363,3 +363,31 @@ def test_reading_changes_nothing(run: RunDirectory, use: Callable[[RunDirectory]
     before = sorted(str(path) for path in run.path.rglob("*"))
     use(run)
     assert sorted(str(path) for path in run.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("change", ["rewritten", "tampered", "removed", "damaged"])
+def test_a_kept_record_counts_only_while_its_file_is_the_same(run: RunDirectory, change: str) -> None:
+    """Whatever happened to the file since it was read, reports show what the disk has."""
+    run.write_planned([("main", "a", 1)])
+    path = run.write_record(make("a"))
+    assert run.read_record("main", "a", 1, keep=True) is not None
+    assert [record.passed for record in run.records()] == [True]
+    if change == "rewritten":
+        run.write_record(make("a", passed=False, score=0.0))
+    elif change == "tampered":
+        path.write_bytes(path.read_bytes().replace(b'"passed":true', b'"passed":null'))
+    elif change == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-20])
+    expected: dict[str, list[bool | None]] = {"rewritten": [False], "tampered": [None], "removed": [], "damaged": []}
+    assert [record.passed for record in run.records()] == expected[change]
+
+
+def test_a_plan_that_changed_is_read_again(run: RunDirectory) -> None:
+    """Another process may add attempts; a caller's list is its own."""
+    run.write_planned([("main", "a", 1)])
+    run.planned().clear()
+    assert run.planned() == [("main", "a", 1)]
+    RunDirectory(run.path).write_planned([("main", "b", 1)], add=True)
+    assert run.planned() == [("main", "a", 1), ("main", "b", 1)]
