@@ -1,8 +1,8 @@
 """Whether a new attempt may start: budget, deadline and circuit breaker of the whole run.
 
 All processes of the run decide alike, by small files in the run directory: `spend.jsonl`, `breaker.json`,
-`decided.json` (the gates are decided) and `clock.json` (when the preflight ended: the deadline and
-`budget.wall_seconds` count from there).
+`decided.json` (the gates are decided, or the run was stopped) and `clock.json` (when the preflight ended:
+the deadline and `budget.wall_seconds` count from there).
 """
 
 from __future__ import annotations
@@ -59,7 +59,16 @@ class Admission:
 
     def close_door(self, reason: str) -> None:
         """Let nothing new start in any process: the gates are decided."""
-        self._door.update(lambda _: {"reason": reason})
+        self._door.update(lambda old: {**old, "reason": reason})
+
+    def stop(self, reason: str) -> None:
+        """Let nothing new start in any process, no further try either: the run was stopped (`-x`, `--maxfail`)."""
+        self._door.update(lambda old: {**old, "stopped": reason})
+
+    @property
+    def stopped(self) -> str:
+        """Why the run was stopped; empty while it goes on."""
+        return str(self._door.read().get("stopped", ""))
 
     def refusal(self) -> AttemptSkipped | None:
         """Return why nothing new may start (`budget_spent`, `deadline`, `gate_decided`), or None."""

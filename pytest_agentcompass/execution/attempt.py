@@ -29,6 +29,8 @@ from .retries import keep_discarded, retry_delay
 
 __all__ = ["Attempt", "AttemptStopped"]
 
+_STOP_POLL = 0.5  # seconds between looks whether the run goes on, while a retry waits
+
 
 class Attempt(Evaluation):
     """One try of one attempt at one task: all phases, from the plan to the release."""
@@ -87,15 +89,21 @@ class Attempt(Evaluation):
             return self.record
         draft = self._draft = build_record(self)
         self.retry_wait = retry_delay(draft, self.request.execution, len(self.retries))
-        if (
-            self.fatal
-            or self.lasting
-            or (self.retry_wait is not None and self.run_context.admission.refusal() is not None)
-        ):
+        if self.fatal or self.lasting or (self.retry_wait is not None and self._refused()):
             self.retry_wait = None  # a try that could not succeed, or that the budget does not allow
         if self.retry_wait is None:
             return self.finish()
         return draft
+
+    def _refused(self) -> bool:
+        admission = self.run_context.admission
+        return admission.refusal() is not None or bool(admission.stopped)
+
+    async def _wait(self, seconds: float) -> None:
+        """Sleep, but no longer than the run goes on."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self.run_context.admission.stopped:
+            await asyncio.sleep(min(left, _STOP_POLL))
 
     async def next_try(self) -> Attempt:
         """Keep this try aside, wait, and return a new attempt with the same plan."""
@@ -104,7 +112,7 @@ class Attempt(Evaluation):
         self.run_context.admission.discarded(self._draft)
         self._emit("attempt_retry", number=len(self.retries), failure_mode=self._draft.failure_mode.value)
         self._emit("phase_changed", phase="retry_wait")
-        await asyncio.sleep(self.retry_wait)
+        await self._wait(self.retry_wait)
         again = Attempt(self.run_context, self.context, self.task, self.number)
         again.plan, again.retries, again.has_slot = self.plan, self.retries, self.has_slot
         again.stop_at, again.stop_reason = self.stop_at, self.stop_reason

@@ -55,11 +55,13 @@ class AttemptEntry(AttemptState):
             raise AttemptStopped("another process made this attempt")
 
     async def _may_start(self) -> None:
-        """Raise when the run takes no new work: AttemptSkipped for budget and deadline, RunStopped for the breaker."""
+        """Raise when the run takes no new work: AttemptSkipped for budget and deadline, else RunStopped."""
         run = self.run_context
         refusal = run.admission.refusal()
         if refusal is not None:
             raise refusal
+        if stopped := run.admission.stopped:
+            raise RunStopped(stopped)
         in_flight = run.options.task_concurrency or 1
         reason = await run.admission.breaker.check(self.context.environment, self.request, in_flight)
         if reason:

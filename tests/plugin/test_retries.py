@@ -90,3 +90,19 @@ def test_class_and_module_fixtures_live_through_a_retry(flaky: Suite) -> None:
     flaky.run(*WORDS)
     log = (flaky.path / "log").read_text().split()
     assert {scope: log.count(scope) for scope in set(log)} == {"session": 1, "module": 1, "class": 3}
+
+
+def test_a_stopped_run_waits_for_no_retry(suite: Suite) -> None:
+    """`-x` with workers: an attempt that waits for its next try does not hold up the end, and stays pending."""
+    suite.tasks(task("flaky"), task("bad", verify="false"), task("other"))
+    steps = {"flaky": [{"fail": "environment_error"}], "bad": [{"sleep": 1.0}]}
+    suite.write("conftest.py", "import random\nrandom.uniform = lambda low, high: 900 if high == 30 else low\n")
+    delays = ("execution.retry_min_delay_seconds=30", "execution.retry_max_delay_seconds=30")
+    result = suite.run(
+        *TASKS, "harness=scripted", f"harness.tasks={json.dumps(steps)}", "retries=1", *delays, "-n2", "-x"
+    )
+    assert result.ret == 2
+    assert result.counts == {"failed": 1, "skipped": 1, "rerun": 1}, result.out
+    assert list(result.records()) == ["bad::1"]
+    again = suite.run("--agentcompass", "--agentcompass-resume=last", "retries=0")
+    assert again.counts == {"failed": 1, "passed": 1, "error": 1}, again.out
