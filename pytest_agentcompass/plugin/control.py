@@ -104,15 +104,6 @@ class RunControl:
             self._stopped = True
             self.run.context.admission.stop(str(reason))
 
-    @pytest.hookimpl(trylast=True)  # behind the session's own, which counts failures
-    def pytest_runtest_logreport(self) -> None:
-        """Let workers begin no further try when the run is to stop: their attempts under way end."""
-        session: Any = self.run.config.pluginmanager.getplugin("session")
-        reason = getattr(session, "shouldfail", False)
-        if reason and self.run.context is not None and not self._stopped:
-            self._stopped = True
-            self.run.context.admission.stop(str(reason))
-
     def pytest_unconfigure(self) -> None:
         """Remove what the limits of a run with workers left outside of its directory."""
         if self.run.context is not None and self.run.config.pluginmanager.hasplugin("dsession"):
