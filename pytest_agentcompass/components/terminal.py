@@ -10,11 +10,13 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ..errors import AgentCompassError, EnvironmentGone, SandboxError, SetupError
 from ..redaction import clean_text
 from .context import current_attempt
+from .recorder import Recorder
 
 if TYPE_CHECKING:
     from ..contracts.outcome import ExecResult
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["TerminalSession", "TerminalTimeout"]
 
 _QUICK = 30.0  # seconds that a tmux command itself may take
-_PROMPT = 10.0  # seconds that a shell may take to show its first prompt
 _CHUNK = 16_000  # characters per send-keys call: far below what one argument may hold
 
 
@@ -46,7 +47,7 @@ class TerminalSession:
         self.user = user
         self.log: list[tuple[float, str]] = []
         self.closed = False
-        self._recording: str | None = None
+        self._recorder: Recorder | None = None
         self._started = time.monotonic()
 
     @classmethod
@@ -70,33 +71,23 @@ class TerminalSession:
         if known is not None and not known.closed:
             return known
         session = cls(env, name, f"agentcompass-{secrets.token_hex(6)}", user)
-        recorder = await session._tools(record)
+        await session._need_tmux()
         # bash in any case: the login shell of a service user may be none that takes keys.
-        shell = f"asciinema rec --quiet --overwrite -c 'bash --login' {recorder}" if recorder else "bash --login"
-        session._recording = recorder
         result = await session._tmux(
             "start-server", ";", "set-option", "-g", "history-limit", str(history), ";",
-            "new-session", "-d", "-s", name, "-x", str(width), "-y", str(height), shell,
+            "set-option", "-g", "status", "off", ";",
+            "new-session", "-d", "-s", name, "-x", str(width), "-y", str(height), "bash --login",
         )  # fmt: skip
         if not result.ok:
             raise SetupError(f"the terminal {name!r} could not be started: {result.output.strip()[-500:]}")
         env.terminals[name] = session
-        if recorder:
-            await session._wait_for_prompt()
+        if record:
+            recorder = Recorder(env, session.socket, name, user)
+            session._recorder = recorder if await recorder.start(width, height) else None
         return session
 
-    async def _wait_for_prompt(self) -> None:
-        """Wait until the recorder shows something: it throws away what is typed before it is ready."""
-        end = time.monotonic() + _PROMPT
-        while time.monotonic() < end and not (await self.capture(history=False)).strip():
-            await asyncio.sleep(0.05)
-
-    async def _tools(self, record: bool) -> str | None:
-        """Make sure of tmux; return where to record to when asciinema is there and wanted."""
-        script = (
-            "command -v tmux >/dev/null || { echo no-tmux; exit 0; }; "
-            "command -v asciinema >/dev/null && echo recorder; true"
-        )
+    async def _need_tmux(self) -> None:
+        script = "command -v tmux >/dev/null || echo no-tmux"
         try:
             result = await self.env.exec(script, shell=True, user=self.user, timeout=_QUICK)
         except EnvironmentGone:
@@ -105,7 +96,6 @@ class TerminalSession:
             raise SetupError(f"no terminal can be opened: {error.message}") from error
         if "no-tmux" in result.stdout:
             raise SetupError("the image has no tmux, which a terminal needs; install tmux in the task's image")
-        return f"/tmp/.{self.socket}.cast" if record and "recorder" in result.stdout else None
 
     async def _tmux(self, *words: str, timeout: float = _QUICK) -> ExecResult:
         command = ["tmux", "-u", "-L", self.socket, "-f", "/dev/null", *words]
@@ -192,10 +182,13 @@ class TerminalSession:
         self.closed = True
         self._save_commands()
         try:
-            await self._tmux("kill-server")
-            await self._save_recording()
+            if self._recorder is not None:
+                await self._recorder.stop()
         except (EnvironmentGone, FileNotFoundError):
             pass
+        finally:
+            with suppress(EnvironmentGone):
+                await self._tmux("kill-server")
 
     def _save_commands(self) -> None:
         if not self.log:
@@ -205,10 +198,3 @@ class TerminalSession:
         with open(directory / "commands.txt", "a", encoding="utf-8", newline="") as stream:
             for seconds, keys in self.log:
                 stream.write(clean_text(f"{seconds:10.3f} {self.name}: {keys!r}\n"))
-
-    async def _save_recording(self) -> None:
-        if self._recording is None:
-            return
-        content: Any = await self.env.read_bytes(self._recording, limit=50_000_000)
-        text = clean_text(content.decode("utf-8", "replace"))
-        (current_attempt().directory / "recording.cast").write_text(text, encoding="utf-8", newline="")

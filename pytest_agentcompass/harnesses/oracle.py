@@ -89,6 +89,7 @@ async def _play(
         )
     if solution.keystrokes is not None:
         terminal = await TerminalSession.open(env, "agent", record=bool(prepared.metadata.get("record_terminal")))
+        await terminal.save_pane("pre-agent")
         await _type(terminal, solution.keystrokes, result)
         session.output += await terminal.capture()
 

@@ -163,23 +163,44 @@ def test_agents_solve_conformance_tasks(tmp_path: Path, harness: str) -> None:
         assert "contacts.csv" in (folder / "commands.txt").read_text()
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the conformance tasks (../shared/tasks) are not there")
-def test_the_terminal_is_kept_before_after_and_after_the_tests(tmp_path: Path) -> None:
-    """Where the tests run in the agent's shell its pane is kept three times."""
+def keys_of_solution(name: str) -> dict[str, Any]:
+    """Return the turn in which an agent types a task's own `solution.yaml`."""
     import yaml
 
-    steps = yaml.safe_load((SHARED / "tb1" / "deploy-shell" / "solution.yaml").read_text())
-    commands = [
-        {"keystrokes": step["command"], **({"wait": "done", "timeout": 60} if step.get("block") else {"duration": 1})}
-        for step in steps
-    ]
-    for command, step in zip(commands, steps, strict=True):
-        if not step.get("block") and step.get("append_enter", True):
-            command["keystrokes"] += "\n"
-    turn = {"text": json.dumps({"commands": commands})}
-    with scripted({"turns": [turn, *end("terminus")]}) as server:
+    commands = []
+    for step in yaml.safe_load((SHARED / "tb1" / name / "solution.yaml").read_text()):
+        keys = step["command"] + ("\n" if step.get("append_enter", True) and not step.get("block") else "")
+        commands.append({"keystrokes": keys, **({"wait": "done", "timeout": 60} if step.get("block") else {})})
+    return {"text": json.dumps({"commands": commands})}
+
+
+def recorded(cast: Path) -> str:
+    """Return what a recording shows, all its output in order; it must be a valid one (asciicast, version 2)."""
+    head, *events = [json.loads(line) for line in cast.read_text().splitlines()]
+    assert (head["version"], head["width"], head["height"]) == (2, 160, 40)
+    moments = [event[0] for event in events]
+    assert moments == sorted(moments)
+    return "".join(text for _, kind, text in events if kind == "o")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the conformance tasks (../shared/tasks) are not there")
+@pytest.mark.parametrize("harness", ["oracle", "terminus"])
+def test_the_terminal_is_kept_before_after_and_after_the_tests(tmp_path: Path, harness: str) -> None:
+    """Where the tests run in the agent's shell its pane is kept three times, and all of it is recorded."""
+    with scripted({"turns": [keys_of_solution("deploy-shell"), *end("terminus")]}) as server:
         words = ["benchmark=terminal_bench", f"benchmark.path={SHARED / 'tb1'}", "sample_ids=[deploy-shell]"]
-        records, directory, printed = run(tmp_path, server, "terminus", *words)
+        records, directory, printed = run(tmp_path, server, harness, *words)
     assert records["deploy-shell"]["passed"] is True, printed
-    panes = next(directory.glob("attempts/*/deploy-shell*/1/panes"))
-    assert {path.name for path in panes.iterdir()} >= {"pre-agent.txt", "post-agent.txt", "post-test.txt"}
+    folder = next(directory.glob("attempts/*/deploy-shell*/1"))
+    before, after, tested = ((folder / "panes" / f"{name}.txt").read_text() for name in MOMENTS)
+    assert "DEPLOY_ENV" not in before
+    assert "export DEPLOY_ENV=staging" in after
+    assert "run.sh" not in after
+    assert "run.sh" in tested
+    shown = recorded(folder / "recording.cast")
+    assert "DEPLOY_ENV" in shown
+    assert "run.sh" in shown
+    assert "DEPLOY_ENV" in (folder / "commands.txt").read_text()
+
+
+MOMENTS = ("pre-agent", "post-agent", "post-test")

@@ -313,6 +313,27 @@ def test_same_shell_timeout_of_agent(tmp_path: Path) -> None:
     assert "sleep 300" in (tmp_path / "out" / "commands.txt").read_text()
 
 
+def test_the_recorder_is_no_leftover(tmp_path: Path) -> None:
+    """After an agent timeout the agent's processes in the shared shell are ended; its recording goes on."""
+    keys = "- command: sleep 7123 &\n- command: sleep 7123\n  block: true\n  max_timeout_sec: 90\n"
+    test = (
+        "import subprocess\n"
+        "def found(*words):\n    return subprocess.run(['pgrep', *words], stdout=subprocess.DEVNULL).returncode == 0\n"
+        "def test_ended():\n    assert not found('-fx', 'sleep 7123')\n"
+        "def test_recorded():\n    assert found('-f', '^[^ ]*python3? [^ ]*asciinema rec')\n"
+    )
+    more = {"solution.yaml": keys, "tests/test_outputs.py": test}
+    folder = tb1(tmp_path / "task", "", PYTEST, "run_tests_in_same_shell: true\n", **more)
+    (folder / "solution.sh").unlink()
+    (folder / "task.yaml").write_text((folder / "task.yaml").read_text().replace("_sec: 30", "_sec: 3"))
+    record = run_whole(folder, tmp_path / "out")
+    assert record.failure_mode is FailureMode.AGENT_TIMEOUT
+    assert record.tests == {"test_ended": "passed", "test_recorded": "passed"}, (record.issues, record.verifier_output)
+    (cast,) = tmp_path.glob("out/**/recording.cast")
+    assert "sleep 7123" in cast.read_text()
+    assert "run.sh" in cast.read_text()
+
+
 def test_same_shell_left_by_the_agent(tmp_path: Path) -> None:
     """An agent that ends the shared shell leaves no verdict, and nobody waits for the limit."""
     folder = tb1(tmp_path / "task", "", PYTEST, "run_tests_in_same_shell: true\n", **PASSING)

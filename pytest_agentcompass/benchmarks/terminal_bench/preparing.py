@@ -49,7 +49,7 @@ async def prepare_first(task: TaskSpec, env: EnvironmentSession) -> PreparedTask
         metadata={
             "present": list(guard.present),
             "workdir": guard.workdir,
-            "record_terminal": _records(task),
+            "record_terminal": bool(task.metadata.get("record")),
             "image_user": image_user or "root",
         },
         solution=solution_of(task, steps[0]["name"] if steps else None),
@@ -57,12 +57,9 @@ async def prepare_first(task: TaskSpec, env: EnvironmentSession) -> PreparedTask
         run_timeout_seconds=(steps[0]["agent_timeout"] or task.metadata["agent_timeout"]) if steps else None,
     )
     if task.metadata.get("same_shell"):
-        await (await TerminalSession.open(env, "agent")).save_pane("pre-agent")
+        terminal = await TerminalSession.open(env, "agent", record=prepared.metadata["record_terminal"])
+        await terminal.save_pane("pre-agent")
     return prepared
-
-
-def _records(task: TaskSpec) -> bool:
-    return bool(task.metadata.get("record")) and not task.metadata.get("same_shell")
 
 
 async def make_folders(env: EnvironmentSession, folders: list[str]) -> Guard:

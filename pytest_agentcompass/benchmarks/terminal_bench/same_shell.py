@@ -17,11 +17,12 @@ __all__ = ["end_pane_children", "run_in_same_shell"]
 _PROMPT_TRIES = 3
 _PROMPT_SECONDS = 10.0  # for a shell to run an empty line
 
-# Ends all descendants of a process, children first found by their parent's id (no procps needed).
+# Ends all descendants of a process, children first found by their parent's id (no procps needed). The shell has no
+# local variables: a subshell keeps `d` what it is while the children of a child are ended.
 _DESCENDANTS = """
 down() {
   for d in /proc/[0-9]*; do
-    if grep -qx "PPid:	$1" "$d/status" 2>/dev/null; then down "${d#/proc/}"; kill -9 "${d#/proc/}" 2>/dev/null; fi
+    if grep -qx "PPid:	$1" "$d/status" 2>/dev/null; then (down "${d#/proc/}"); kill -9 "${d#/proc/}" 2>/dev/null; fi
   done
 }
 down %d

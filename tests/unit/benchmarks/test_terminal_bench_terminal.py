@@ -130,19 +130,58 @@ def test_long_keys_are_sent_in_pieces() -> None:
     assert len(pieces) == 3
 
 
-def test_close_keeps_commands_and_recording(tmp_path: Path) -> None:
-    """Closing writes the log of commands and the recording, and may be repeated."""
+def closed(*, recorder: ExecResult, cast: bytes | None = None) -> FakeSandbox:
+    """Open a terminal that is to be recorded, type into it and close it twice; return its sandbox."""
 
-    async def run() -> None:
-        env = FakeSandbox(answers(shell=ExecResult(0, "recorder\n"), capture_pane=ExecResult(0, "$ ")))
+    async def run() -> FakeSandbox:
+        env = FakeSandbox(lambda command, _: recorder if "asciinema" in command else None)
         terminal = await TerminalSession.open(env, "agent", record=True)
         await terminal.send_keys("ls", enter=True)
-        env.files[str(terminal._recording)] = b'{"version": 2}\n\xff'
+        if cast is not None:
+            env.files[f"/tmp/.{terminal.socket}.cast"] = cast
         await terminal.close()
         await terminal.close()
         with pytest.raises(SandboxError, match="closed"):
             await terminal.send_keys("ls")
+        return env
 
-    asyncio.run(run())
+    return asyncio.run(run())
+
+
+def test_close_keeps_commands_and_recording(tmp_path: Path) -> None:
+    """Closing writes the log of commands and the whole lines of the recording, and may be repeated."""
+    env = closed(recorder=ExecResult(0), cast=b'{"version": 2}\n[1, "o", "\xff"]\n[2, "o", "cu')
     assert "'ls Enter'" in (tmp_path / "commands.txt").read_text()
-    assert (tmp_path / "recording.cast").read_text().startswith('{"version": 2}')
+    assert (tmp_path / "recording.cast").read_text() == '{"version": 2}\n[1, "o", "\ufffd"]\n'
+    assert len(env.sent("kill-server")) == 1
+
+
+def test_the_recorder_is_outside_of_the_shell() -> None:
+    """The pane's own process is the shell; asciinema runs on another socket, as a client that takes no keys."""
+    env = closed(recorder=ExecResult(0))
+    assert env.sent("new-session")[0][-1] == "bash --login"
+    (script,) = [command for command, _ in env.commands if "asciinema rec" in command]
+    assert "attach-session -r -t agent" in script
+    assert "-recorder -f /dev/null start-server" in script
+
+
+@pytest.mark.parametrize(
+    ("recorder", "log"),
+    [(ExecResult(0, "no-asciinema\n"), ""), (ExecResult(1, "needs a UTF-8 locale\n"), "needs a UTF-8 locale")],
+    ids=["missing", "broken"],
+)
+def test_no_recorder(tmp_path: Path, recorder: ExecResult, log: str) -> None:
+    """Without asciinema, or with one that does not work, the terminal works unrecorded; the latter's words are kept."""
+    env = closed(recorder=recorder)
+    assert len(env.sent("kill-server")) == 1
+    assert not (tmp_path / "recording.cast").exists()
+    logged = tmp_path / "logs" / "recorder.txt"
+    assert log in (logged.read_text() if logged.exists() else "")
+    assert logged.exists() is bool(log)
+
+
+def test_a_recording_that_is_gone_keeps_nothing_back(tmp_path: Path) -> None:
+    """Where the agent removed the recording the terminal is ended all the same."""
+    env = closed(recorder=ExecResult(0))
+    assert len(env.sent("kill-server")) == 1
+    assert not (tmp_path / "recording.cast").exists()
