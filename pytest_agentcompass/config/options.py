@@ -14,7 +14,7 @@ from ..components.yaml_file import Map
 from ..contracts.environment import Strict
 from .layers import origins
 
-__all__ = ["OPTION_KEYS", "Budget", "RuntimeOptions", "make_options", "strictest"]
+__all__ = ["OPTION_KEYS", "Budget", "RuntimeOptions", "least", "make_options", "strictest"]
 
 _Limit = Annotated[int, Field(ge=0)]
 _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -105,6 +105,12 @@ def strictest(options: Sequence[RuntimeOptions]) -> RuntimeOptions:
         budget=Budget(**{key: _least(getattr(item.budget, key) for item in options) for key in Budget.model_fields}),
         order=next((item.order for item in options if item.order != "declared"), "declared"),
     )
+
+
+def least(limits: Iterable[int | None]) -> int | None:
+    """Return the smallest limit that is switched on; 0 where all that are given are off, None where none is given."""
+    given = [limit for limit in limits if limit is not None]
+    return min((limit for limit in given if limit), default=0 if given else None)
 
 
 def _least(values: Iterable[Any]) -> Any:

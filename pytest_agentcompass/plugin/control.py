@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..config.options import RuntimeOptions, strictest
+from ..config.options import RuntimeOptions, least, strictest
 from ..errors import AgentCompassError
 from .nodes import AttemptItem
 from .options import start_folder
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ..contracts.record import AttemptRecord
     from .session import AgentCompassRun
 
-__all__ = ["RunControl", "asked_concurrency", "named_options", "run_options", "shared_concurrency"]
+__all__ = ["RunControl", "asked_concurrency", "named_options", "run_options"]
 
 _CUT = ("budget_spent", "deadline")
 
@@ -30,15 +31,15 @@ def run_options(run: AgentCompassRun) -> RuntimeOptions:
 
 def asked_concurrency(config: pytest.Config) -> int | None:
     """Return the `concurrency` that the run is asked for, before anything is collected."""
-    return max((value for options in named_options(config) if (value := options.task_concurrency)), default=None)
+    return least(options.task_concurrency for options in named_options(config))
 
 
 def named_options(config: pytest.Config) -> list[RuntimeOptions]:
-    """Return the options of words and files, and of each suite that is named on the command line."""
+    """Return the options of each suite that is named on the command line; where there is none, those of the words."""
     from .session import resolve
 
     resolved, _ = resolve(config)
-    found = [resolved.options]
+    found = []
     for word in config.args:
         path = start_folder(config) / word.partition("::")[0]
         if path.name.endswith(".agentcompass.yaml") and path.is_file():
@@ -46,15 +47,7 @@ def named_options(config: pytest.Config) -> list[RuntimeOptions]:
                 found.append(resolved.read_suite(path).options)
             except AgentCompassError:
                 pass  # its own collection error says what is wrong
-    return found
-
-
-def shared_concurrency(run: AgentCompassRun, options: RuntimeOptions) -> int | None:
-    """Return the limit of attempts in flight over all workers; None in a run without workers, or without limit."""
-    if not run.is_worker:
-        return None
-    asked = (request.execution.task_concurrency for request in run.requests.values())
-    return options.task_concurrency or max((value for value in asked if value), default=None)
+    return found or [resolved.options]
 
 
 class RunControl:
@@ -68,8 +61,8 @@ class RunControl:
     def pytest_collection_finish(self) -> None:
         """The preflight is over: from here the deadline counts, and the options of all suites are known."""
         if self.run.context is not None:
-            options = run_options(self.run)
-            self.run.context.use_options(options, shared_concurrency(self.run, options))
+            options = replace(run_options(self.run), task_concurrency=self.run.concurrency)
+            self.run.context.use_options(options, self.run.concurrency if self.run.is_worker else None)
             if not self.run.is_worker:
                 self.run.context.admission.start_clock()
 

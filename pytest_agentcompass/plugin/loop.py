@@ -116,7 +116,7 @@ class EngineLoop:
         """Run all items; leave it to pytest (or xdist) when there is nothing for the engine."""
         if not self.mine:
             return None
-        use_threads(2 * self.slots)
+        use_threads(2 * min(self.slots, len(self.mine)))
         engine_items = set(map(id, self.mine))
         others = [item for item in session.items if id(item) not in engine_items]
         self._drive(session, self.mine, others)
@@ -124,7 +124,8 @@ class EngineLoop:
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say how attempts are driven."""
-        said = [f"agentcompass: up to {self.slots} attempts at once in this process"] if self.mine else []
+        most = min(self.slots, len(self.mine))
+        said = [f"agentcompass: up to {most} attempts at once in this process"] if most > 1 else []
         for reason, count in self.reasons.most_common():
             said.append(
                 f"agentcompass: {count} attempts run one after another: {reason}, which must run first "

@@ -16,6 +16,7 @@ import pytest
 from .. import __version__
 from ..components.calls import shutdown_threads
 from ..components.registry import Registry
+from ..config.options import least
 from ..config.resolve import RunConfig, default_user_config, resolve_run
 from ..config.words import split_words
 from ..contracts.task import TaskProblem, TaskSpec
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentCompassRun", "activate", "resolve"]
 
+_NO_LIMIT = 10_000
 _NOT_WORD = re.compile(r"\W+")
 RESOLVED: pytest.StashKey[tuple[RunConfig, Registry]] = pytest.StashKey()
 
@@ -239,12 +241,19 @@ class AgentCompassRun:
 
     @property
     def slots(self) -> int:
-        """How many attempts this process may have in flight: `concurrency=`, else of the suites; 0 is no limit."""
-        wanted = self.resolved.options.task_concurrency
-        if wanted is None:
-            suites = (request.execution.task_concurrency for request in self.requests.values())
-            wanted = max((value for value in suites if value is not None), default=1)
-        return wanted or 10_000
+        """How many attempts this process may have in flight; one where nothing says more."""
+        wanted = self.concurrency
+        return 1 if wanted is None else wanted or _NO_LIMIT
+
+    @property
+    def concurrency(self) -> int | None:
+        """The attempts in flight that the whole run may have: 0 is no limit, None where nothing says it.
+
+        Of several suites in one run the one that limits most counts.
+        """
+        default = self.resolved.options.task_concurrency
+        asked = [request.execution.task_concurrency for request in self.requests.values()]
+        return least([default if value is None else value for value in asked] or [default])
 
     def load_suite(self, path: Path) -> list[Any]:
         """Return the requests (and problems) of a suite file, read once."""

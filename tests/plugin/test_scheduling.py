@@ -249,6 +249,16 @@ def test_longest_first_from_an_earlier_run(suite: Suite, mode: list[str]) -> Non
     assert second.counts == {"passed": 4}
 
 
+@pytest.mark.parametrize("mode", [[], ["-n1"]], ids=["serial", "n1"])
+def test_longest_first_of_a_suite_in_a_folder(suite: Suite, mode: list[str]) -> None:
+    """A suite that is found in a folder has its order too."""
+    suite.tasks(task("quick"), task("says", estimated_seconds=3600))
+    suite.requests({"name": "r"}, runtime={"order": "longest_first"})
+    result = suite.run("--agentcompass", ".", *mode)
+    assert result.counts == {"passed": 2}, result.out
+    assert _begun(result) == ["says", "quick"]
+
+
 def _begun(result: Result) -> list[str]:
     """Return the tasks in the order in which they were begun."""
     return list(dict.fromkeys(event["task"] for event in result.events("phase_changed")))

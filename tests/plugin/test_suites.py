@@ -133,3 +133,31 @@ def test_concurrency_of_a_suite(suite: Suite) -> None:
     ends = result.events("attempt_finished")
     assert max(event["time"] for event in starts) < min(event["time"] for event in ends)
     assert TASKS[0] == "--agentcompass"
+
+
+@pytest.mark.parametrize(
+    ("suites", "words", "said"),
+    [
+        ({"a": 4}, [], 4),
+        ({"a": 4, "b": 2}, [], 2),
+        ({"a": 4, "b": None}, [], 3),
+        ({"a": 0, "b": 4}, [], 4),
+        ({"a": 2}, ["concurrency=5"], 5),
+        ({"a": 2}, ["concurrency=0"], 6),
+    ],
+)
+def test_the_suite_s_concurrency_beats_the_file_s(
+    suite: Suite, suites: dict[str, int | None], words: list[str], said: int
+) -> None:
+    """Command line before suite before configuration file; of several suites the one that limits most counts."""
+    suite.tasks(*(task(f"t{n}") for n in range(6)))
+    suite.write("agentcompass.yaml", "execution: {task_concurrency: 3}\n")
+    for name, value in suites.items():
+        given = {} if value is None else {"task_concurrency": value}
+        suite.requests({"name": name}, name=f"{name}.agentcompass.yaml", **given)
+    paths = [f"{name}.agentcompass.yaml" for name in suites]
+    result = suite.run("--agentcompass", *paths, *words)
+    assert f"up to {said} attempts at once" in result.out
+    workers = suite.run("--agentcompass", *paths, *words, "-n", "auto")
+    assert workers.ret == 0, workers.out
+    assert f"{said} workers" in workers.out or words == ["concurrency=0"]
