@@ -49,6 +49,7 @@ def _tries(item: AttemptItem, nextitem: pytest.Item | None) -> None:
         attempt = item.stash.get(ATTEMPT, None)
         again = _clone(item) if attempt is not None and attempt.retry_wait is not None else None
         teardown = call_and_report(item, "teardown", log=False, nextitem=again or nextitem)
+        _share_keywords([*reports, teardown])
         _after(item)
         for report in reports:
             if again is not None and report.failed:
@@ -63,6 +64,13 @@ def _tries(item: AttemptItem, nextitem: pytest.Item | None) -> None:
         again.stash[ATTEMPT] = run_of(item.config).portal.call(attempt.next_try)
         _forget(item)
         item = again
+
+
+def _share_keywords(reports: list[pytest.TestReport]) -> None:
+    """Let the reports of an item have one mapping of its keywords: pytest keeps them all to the end."""
+    for report in reports[1:]:
+        if report.keywords == reports[0].keywords:
+            report.keywords = reports[0].keywords
 
 
 def _forget(item: pytest.Function) -> None:

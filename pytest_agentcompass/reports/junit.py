@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..contracts.outcome import FailureMode
@@ -37,8 +37,10 @@ def case_name(request: str, task_id: str, attempt: int) -> tuple[str, str]:
     return f"agentcompass.{escape_id(request).replace('.', '+2e')}.{escape_id(task_id)}", f"attempt{attempt}"
 
 
-def build_junit(run_info: Mapping[str, Any], requests: Sequence[RequestResult], record_path: RecordPath) -> bytes:
-    """Return the run as JUnit XML (UTF-8).
+def build_junit(
+    run_info: Mapping[str, Any], requests: Sequence[RequestResult], record_path: RecordPath
+) -> Iterator[bytes]:
+    """Return the run as JUnit XML (UTF-8), in parts.
 
     An attempt without a record is an error, so that counts add up to the plan. *record_path* gives the
     path of an attempt's record. Where gates decide (`gates` of *run_info*), they are a suite of their own,

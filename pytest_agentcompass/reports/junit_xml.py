@@ -7,7 +7,7 @@ one of failure, error and skipped, and system-out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from xml.sax.saxutils import escape, quoteattr
@@ -40,9 +40,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One testsuite as text, and its counts by attribute name."""
+    """One testsuite as parts of a text, and its counts by attribute name."""
 
-    xml: str
+    parts: Sequence[str]
     counts: Mapping[str, float]
 
 
@@ -86,22 +86,26 @@ def make_suite(
 ) -> Suite:
     """Return a testsuite with its counts."""
     counts: dict[str, float] = {"tests": 0, "errors": 0, "failures": 0, "skipped": 0, "time": 0.0}
-    rows = []
+    parts = [""]
     for case in cases:
-        rows.append(case.xml)
+        parts.append(case.xml)
         counts["tests"] += 1
         counts["time"] += case.seconds
         if case.kind:
             counts[_COUNTED[case.kind]] += 1
     counts["time"] = round(counts["time"], 3)
     head = _attributes({"name": name, **({"timestamp": timestamp} if timestamp else {}), **counts})
-    return Suite(f"<testsuite{head}>{_properties(properties or {})}\n{''.join(rows)}</testsuite>\n", counts)
+    parts[0] = f"<testsuite{head}>{_properties(properties or {})}\n"
+    parts.append("</testsuite>\n")
+    return Suite(parts, counts)
 
 
-def document(name: str, suites: Sequence[Suite]) -> bytes:
-    """Return the whole document (UTF-8)."""
+def document(name: str, suites: Sequence[Suite]) -> Iterator[bytes]:
+    """Yield the whole document (UTF-8) in parts."""
     names = ("tests", "failures", "errors", "skipped", "time")
     totals = {key: round(sum(suite.counts[key] for suite in suites), 3) for key in names}
-    head = _attributes({"name": name, **totals})
-    text = f'<?xml version="1.0" encoding="utf-8"?>\n<testsuites{head}>\n'
-    return (text + "".join(suite.xml for suite in suites) + "</testsuites>\n").encode("utf-8")
+    yield b'<?xml version="1.0" encoding="utf-8"?>\n'
+    yield f"<testsuites{_attributes({'name': name, **totals})}>\n".encode()
+    for suite in suites:
+        yield from (part.encode() for part in suite.parts)
+    yield b"</testsuites>\n"

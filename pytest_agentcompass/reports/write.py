@@ -96,14 +96,13 @@ def write_files(rundir: RunReader, results: Sequence[RequestResult]) -> list[Pat
     def record_path(request: str, task_id: str, attempt: int) -> str:
         return f"{rundir.attempt_dir(request, task_id, attempt)}/record.json".removeprefix(prefix)
 
-    files = {
-        "summary.json": json_row(summary).encode("ascii") + b"\n",
-        "summary.md": render_markdown(summary).encode("utf-8", "backslashreplace"),
-        "junit.xml": build_junit(info, results, record_path),
-    }
-    for name, content in files.items():
-        write_atomic(rundir.path / name, content)
-    return [rundir.path / name for name in files]
+    paths = [rundir.path / name for name in ("summary.json", "summary.md", "junit.xml")]
+    markdown = render_markdown(summary).encode("utf-8", "backslashreplace")
+    write_atomic(paths[0], json_row(summary).encode("ascii") + b"\n")
+    del summary  # with thousands of attempts each of these takes megabytes
+    write_atomic(paths[1], markdown)
+    write_atomic(paths[2], build_junit(info, results, record_path))
+    return paths
 
 
 def infer_contract(records: Iterable[AttemptRecord]) -> MetricContract:

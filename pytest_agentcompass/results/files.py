@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -67,26 +67,35 @@ def _finite(token: str) -> float:
     return value
 
 
-def write_atomic(path: Path, content: bytes, *, sync: bool = True, sync_name: bool = True) -> None:
-    """Write *path* so that it holds all of *content* or what it held before, also after a crash.
+def write_atomic(path: Path, content: bytes | Iterable[bytes], *, sync: bool = True, sync_name: bool = True) -> None:
+    """Write *path* so that it holds all of *content* (or of its parts) or what it held before, also after a crash.
 
     Without *sync_name* a power cut may take the new name back for the few seconds until the file system writes
     its journal; without *sync* also the content (the death of this process loses neither). Missing parents are
     made. ResultsError, naming path and cause, when it cannot be written.
     """
+    parts = [content] if isinstance(content, bytes) else content
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         try:
-            _write(temporary, content, sync)
+            handle = _create(temporary)
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(temporary, content, sync)
+            handle = _create(temporary)
+        with open(handle, "wb") as file:
+            file.writelines(parts)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
         if sync and sync_name:
             _sync_directory(path.parent)
     except OSError as error:
         _discard(temporary)
         raise ResultsError(f"{path}: cannot be written: {error.strerror or error}", path=str(path)) from error
+    except BaseException:
+        _discard(temporary)
+        raise
 
 
 def _discard(path: Path) -> None:
@@ -96,13 +105,8 @@ def _discard(path: Path) -> None:
         pass  # never made, or its folder is gone
 
 
-def _write(path: Path, content: bytes, sync: bool) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    with open(handle, "wb") as file:
-        file.write(content)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
+def _create(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
 
 
 def _sync_directory(path: Path) -> None:

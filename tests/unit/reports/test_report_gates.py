@@ -71,7 +71,7 @@ def test_headline(verdicts: list[str], headline: str) -> None:
 def test_gates_in_junit_parse_strictly_and_are_distinct() -> None:
     """Cases 68 and 70: whatever a text holds, the XML parses, and no two gates share a name."""
     gates = [gate("FAIL", why=[NASTY]), gate("PASS"), gate("INVALID", NASTY), gate("WARN", "x")]
-    text = document("r", [make_suite("agentcompass.gates", gate_cases(gates))])
+    text = b"".join(document("r", [make_suite("agentcompass.gates", gate_cases(gates))]))
     assert len(list(JUnitXml.fromstring(text))) == 1
     root = ElementTree.fromstring(text)
     cases = list(root.iter("testcase"))

@@ -37,7 +37,7 @@ def path(request: str, task_id: str, attempt: int) -> str:
 
 def parsed(*requests: RequestResult) -> ElementTree.Element:
     """Write the report and parse it strictly."""
-    return ElementTree.fromstring(build_junit({"run_id": "x"}, requests, path))
+    return ElementTree.fromstring(b"".join(build_junit({"run_id": "x"}, requests, path)))
 
 
 def test_each_outcome_has_its_element(make_record: MakeRecord) -> None:
@@ -101,10 +101,10 @@ def test_a_verifier_that_prints_everything(make_record: MakeRecord) -> None:
 def test_output_is_capped(make_record: MakeRecord) -> None:
     """Megabytes of output do not make a report that no consumer can load; the cut is stated."""
     record = make_record("failed", agent_output="x" * 5_000_000, verifier_output="y" * 5_000_000)
-    document = build_junit({}, [result("r", [record])], path)
+    document = b"".join(build_junit({}, [result("r", [record])], path))
     assert len(document) < 120_000
     assert b"characters cut" in document
-    passed = build_junit({}, [result("r", [make_record("passed", agent_output="x" * 5_000_000)])], path)
+    passed = b"".join(build_junit({}, [result("r", [make_record("passed", agent_output="x" * 5_000_000)])], path))
     assert len(passed) < 5_000
 
 
@@ -159,7 +159,7 @@ def test_any_text_anywhere_parses(make_record: MakeRecord, text: str, kind: str)
         usage={text: 1},
         details={"expected": text},
     )
-    document = build_junit({"run_id": text}, [result(text, [record])], path)
+    document = b"".join(build_junit({"run_id": text}, [result(text, [record])], path))
     root = ElementTree.fromstring(document)
     assert root.get("tests") == "1"
     assert len(list(JUnitXml.fromstring(document))) == 1

@@ -187,5 +187,5 @@ def test_a_slim_record_is_small_and_reports_the_same(passed: bool) -> None:
     assert len(small.agent_output) < shown(record) + 200
     assert cap(small.agent_output, shown(small)) == cap(record.agent_output, shown(record))
     assert small.plan == {}
-    left_out = {"plan": {}, "environment": {}, "telemetry": {}, "agent_output": ""}
+    left_out = {"plan": {}, "environment": {}, "telemetry": {}, "agent_output": "", "fingerprint": {}}
     assert small.model_copy(update=left_out) == record.model_copy(update=left_out)
