@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 __all__ = ["mean", "pass_at_k", "pass_hat_k", "percentile"]
 
@@ -29,6 +30,7 @@ def percentile(values: Iterable[float], percent: float) -> float | None:
     return items[low] + (items[high] - items[low]) * (place - low)
 
 
+@lru_cache(4096, typed=True)
 def pass_at_k(n: int, c: int, k: int) -> float | None:
     """Return the chance that one of *k* attempts passes, from *c* passes in *n* attempts.
 
@@ -45,6 +47,7 @@ def pass_at_k(n: int, c: int, k: int) -> float | None:
     return -math.expm1(_log_none(n, c, k))
 
 
+@lru_cache(4096, typed=True)
 def pass_hat_k(n: int, c: int, k: int) -> float | None:
     """Return the chance that all of *k* attempts pass: C(c, k) / C(n, k); None where n < k."""
     _check(n, c, k)

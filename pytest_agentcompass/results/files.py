@@ -51,7 +51,7 @@ def parse_json(raw: bytes | str) -> Any:
     """Return the value of strict JSON; ValueError for anything else, NaN, infinities and overflow included."""
     try:
         text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return _decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -65,6 +65,9 @@ def _finite(token: str) -> float:
     if value in (float("inf"), float("-inf")):
         raise ValueError(f"{token} is too large for a number")
     return value
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite).decode
 
 
 def write_atomic(path: Path, content: bytes | Iterable[bytes], *, sync: bool = True, sync_name: bool = True) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 from ..errors import ResultsError
 
-__all__ = ["escape_id", "request_dirname", "task_dirname", "unescape_id"]
+__all__ = ["attempt_path", "escape_id", "request_dirname", "task_dirname", "unescape_id"]
 
 _MAX = 80  # characters of a directory name
 _HASH = 16  # hexadecimal digits of SHA-256 that make a changed name unique
@@ -32,6 +33,12 @@ def request_dirname(name: str) -> str:
     return _dirname(name, "request")
 
 
+def attempt_path(request: str, task_id: str, attempt: int) -> str:
+    """Return the path of an attempt's folder, relative to the run directory."""
+    return f"attempts/{request_dirname(request)}/{task_dirname(task_id)}/{int(attempt)}"
+
+
+@lru_cache(1024)
 def _dirname(text: str, fallback: str) -> str:
     if len(text) <= _MAX and _PLAIN.fullmatch(text) and not _RESERVED.fullmatch(text) and not _HASHED.fullmatch(text):
         return text

@@ -37,7 +37,7 @@ from .files import (
     stamp,
     write_atomic,
 )
-from .layout import request_dirname, task_dirname
+from .layout import attempt_path, request_dirname
 from .records import DamagedRecord, decode_record, encode_record, slim
 from .runinfo import check_schema, first_info, make_run_path, new_run_id, read_info, version_note
 from .taskfile import LoadedTasks, read_task_file, read_task_head, write_task_error, write_task_file
@@ -221,7 +221,10 @@ class RunDirectory:
 
     def attempt_dir(self, request: str, task_id: str, attempt: int) -> Path:
         """Return the attempt's folder; it is made by whoever first writes into it."""
-        return self.path / f"attempts/{request_dirname(request)}/{task_dirname(task_id)}/{int(attempt)}"
+        return self.path / attempt_path(request, task_id, attempt)
+
+    def _record_path(self, request: str, task_id: str, attempt: int) -> Path:
+        return self.path / f"{attempt_path(request, task_id, attempt)}/record.json"
 
     def claim(self, request: str, task_id: str, attempt: int) -> lock.Claim | None:
         """Claim the attempt for this process; None when another has it (see `lock.claim`)."""
@@ -232,7 +235,7 @@ class RunDirectory:
 
         A record of an earlier try, or what cannot be read, is kept under `superseded/`.
         """
-        path = self.attempt_dir(record.request, record.task_id, record.attempt) / "record.json"
+        path = self._record_path(record.request, record.task_id, record.attempt)
         content = encode_record(record)
         try:
             if path.exists() and not _same_try(path, record):
@@ -249,7 +252,7 @@ class RunDirectory:
 
         With *keep* `records` need not read it again, as long as its file stays as it is.
         """
-        path = self.attempt_dir(request, task_id, attempt) / "record.json"
+        path = self._record_path(request, task_id, attempt)
         found = self._read(path, request, task_id, attempt)
         if found is None:
             return None
@@ -273,7 +276,7 @@ class RunDirectory:
             yield from self._found_records(request)
 
     def _slim_record(self, *key: Any) -> AttemptRecord | None:
-        path = self.attempt_dir(*key) / "record.json"
+        path = self._record_path(*key)
         kept = self._kept.get(key)
         if kept is not None and kept[0] == stamp(path):
             return kept[1]
