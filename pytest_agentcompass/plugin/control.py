@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunControl", "asked_concurrency", "named_options", "run_options"]
 
+_MANY = 500  # items
 _CUT = ("budget_spent", "deadline")
 
 
@@ -58,7 +60,7 @@ class RunControl:
         self._stopped = False
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_finish(self) -> None:
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
         """The preflight is over: from here the deadline counts, and the options of all suites are known."""
         if self.run.context is not None:
             options = replace(run_options(self.run), task_concurrency=self.run.concurrency)
@@ -98,7 +100,8 @@ class RunControl:
             self.run.context.admission.stop(str(reason))
 
     def pytest_unconfigure(self) -> None:
-        """Remove what the limits of a run with workers left outside of its directory."""
+        """Give the items back to the garbage collector; remove what limits left outside of the run directory."""
+        gc.unfreeze()
         if self.run.context is not None and self.run.config.pluginmanager.hasplugin("dsession"):
             self.run.context.limits.forget_run()
 
