@@ -27,6 +27,7 @@ _PHASE_HOOKS = (
 )
 #: plugins whose hooks have nothing to do for an item that does not run (`junitxml` waits for the teardown)
 _IDLE = ("_pytest.", "pytest_agentcompass.", "xdist.", "pytest_timeout", "_hypothesis_pytestplugin")
+_ENDING = (pytest.exit.Exception, KeyboardInterrupt)  # what ends the session, whatever runs
 _QUICK: pytest.StashKey[bool] = pytest.StashKey()
 
 
@@ -81,10 +82,13 @@ def _module(plugin: object) -> str:
 
 def report_at_once(item: AttemptItem, nextitem: pytest.Item | None) -> None:
     """Report the settled *item* with one report of its call phase."""
-    call: pytest.CallInfo[Any] = pytest.CallInfo.from_call(lambda: None, when="call")
+    call: pytest.CallInfo[Any] = pytest.CallInfo.from_call(lambda: None, when="call", reraise=_ENDING)
     report = item.ihook.pytest_runtest_makereport(item=item, call=call)
     setattr(report, SETTLED, True)
     item.ihook.pytest_runtest_logreport(report=report)
     state = item.session._setupstate
-    if state.stack:  # of an item before, which left to this one what they share
-        state.teardown_exact(nextitem)
+    if state.stack:  # of items before, which left to this one what they share
+        call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown", reraise=_ENDING)
+        if call.excinfo is not None:
+            report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+            item.ihook.pytest_runtest_logreport(report=report)

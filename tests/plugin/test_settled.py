@@ -87,6 +87,19 @@ def test_neighbours_that_run_are_torn_down(suite: Suite) -> None:
     assert result.out.count("opened") == result.out.count("closed") == 2  # of the request, and of test_own.py
 
 
+def test_a_broken_teardown_is_an_error_of_its_own(suite: Suite) -> None:
+    """What a settled attempt has to end for its neighbour may fail: pytest says so, and goes on."""
+    suite.tasks(task("good"), task("other"))
+    suite.write("conftest.py", REQUEST_FIXTURE + "    raise OSError('broken end')\n")
+    suite.write("test_own.py", "def test_a(): pass\n")
+    first = suite.run(*TASKS, "harness=nop", "attempts=2", "--agentcompass-run-id=r")
+    shutil.rmtree(first.run_dir / "attempts/tasks/good/1")
+    result = suite.run(*TASKS, "harness=nop", "attempts=2", "test_own.py", "--agentcompass-resume=r")
+    assert result.counts == {"passed": 5, "error": 2}
+    assert "broken end" in result.out
+    assert "INTERNALERROR" not in result.out
+
+
 def test_strict_marks_keep_their_say(suite: Suite) -> None:
     """A settled attempt that passed although it was expected to fail is still a failure under a strict xfail."""
     suite.tasks(*MIXED)
