@@ -31,7 +31,7 @@ _EXPORTS = {
         "TaskSpec",
     ],
     "components.benchmark": ["BaseBenchmark", "HarnessFreeBenchmark"],
-    "components.context": ["AttemptContext", "current_attempt"],
+    "components.context": ["AttemptContext", "current_attempt", "keep_partial"],
     "components.environment": ["BaseEnvironment", "EnvironmentSession"],
     "components.harness": ["BaseHarness"],
     "components.recipe": ["BaseAnalyzer", "BaseRecipe"],

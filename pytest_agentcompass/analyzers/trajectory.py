@@ -44,7 +44,7 @@ class StatisticsAnalyzer(_TrajectoryAnalyzer):
             "steps": len(rows),
             "tool_calls": sum(len(row.get("tool_calls", ())) for row in rows),
             "model_tries": sum(int(row.get("tries", 1)) for row in rows),
-            **result.usage.known(),
+            **result.usage.of_agent(),
         }
         if latencies:
             found["latency_seconds_total"] = round(sum(latencies), 4)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import AgentCompassError
 
-__all__ = ["AttemptContext", "current_attempt", "set_current_attempt"]
+if TYPE_CHECKING:
+    from ..contracts.outcome import RunResult
+
+__all__ = ["AttemptContext", "current_attempt", "keep_partial", "set_current_attempt"]
 
 
 @dataclass(slots=True)
@@ -17,7 +22,8 @@ class AttemptContext:
 
     *directory* is the attempt's folder in the run directory: a component may write logs under
     `directory / "logs"` (through `write_log`) and panes or recordings beside it. *labels* mark
-    whatever is opened for the attempt, so that it can be found when its owner is dead.
+    whatever is opened for the attempt, so that it can be found when its owner is dead. *partial* tells
+    what the agent that is at work has done and spent so far (see `keep_partial`).
     """
 
     run_id: str
@@ -27,6 +33,7 @@ class AttemptContext:
     directory: Path
     labels: dict[str, str] = field(default_factory=dict)
     output_limit_bytes: int = 1_000_000
+    partial: Callable[[], RunResult] | None = None
 
     @property
     def slug(self) -> str:
@@ -64,3 +71,13 @@ def current_attempt() -> AttemptContext:
 def set_current_attempt(context: AttemptContext | None) -> None:
     """Make *context* the current attempt of this asyncio task or thread."""
     _current.set(context)
+
+
+def keep_partial(result: Callable[[], RunResult]) -> None:
+    """Let *result* tell what the agent has done and spent, should its run end without a result (Ctrl-C, say).
+
+    A harness calls this when its agent begins; outside of an attempt it does nothing.
+    """
+    context = _current.get()
+    if context is not None:
+        context.partial = result

@@ -149,18 +149,29 @@ class Issue:
 
 @dataclass(slots=True)
 class Usage:
-    """Tokens and money spent by the agent; `None` where it is not known. Cost is in US dollars."""
+    """Tokens and money spent by the agent, and (`judge_...`) by a model that graded it.
+
+    `None` where it is not known. Cost is in US dollars.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
     cost_usd: float | None = None
     model_calls: int | None = None
+    judge_input_tokens: int | None = None
+    judge_output_tokens: int | None = None
+    judge_cost_usd: float | None = None
+    judge_calls: int | None = None
 
     def known(self) -> dict[str, int | float]:
         """Return what is known."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value is not None}
+
+    def of_agent(self) -> dict[str, int | float]:
+        """Return what is known of the agent's own spending."""
+        return {name: value for name, value in self.known().items() if not name.startswith("judge_")}
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ the deadline and `budget.wall_seconds` count from there).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,11 +89,10 @@ class Admission:
         """Return what the run has spent so far."""
         return self.ledger.spent()
 
-    def discarded(self, record: AttemptRecord) -> None:
-        """Count a try that is thrown away for a retry."""
-        self.ledger.add(record.usage)
+    def spend(self, usage: Mapping[str, int | float]) -> None:
+        """Count what was spent and not counted before."""
+        self.ledger.add(usage)
 
     def finished(self, record: AttemptRecord, request: RunRequest, fatal: str = "") -> None:
-        """Count an attempt that has ended."""
-        self.ledger.add(record.usage)
+        """Tell the circuit breaker of an attempt that has ended."""
         self.breaker.note(record, request, fatal)

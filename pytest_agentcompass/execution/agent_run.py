@@ -105,19 +105,25 @@ class AgentRun(AttemptEntry):
         with self._phase("run"):
             limit = self._run_limit()
             self.prepared.run_timeout_seconds = limit
+            self.attempt_context.partial = None
             try:
-                result = await guarded(
-                    self._agent, limit, _RUN_SLACK, f"the agent's time limit of {limit:g} s" if limit else ""
-                )
-                self._take(result)
-            except AgentFailure as failure:
-                self._take(getattr(failure, "result", None))
-                self.result.fail(failure.failure_mode, "run", failure.message)
-            except InfrastructureError as error:
-                self._take(getattr(error, "result", None))  # what was spent before it is spent
-                raise
-            except TimeoutError as error:
-                self.result.fail(FailureMode.AGENT_TIMEOUT, "run", str(error))
+                await self._run_guarded(limit)
+            finally:
+                self._take_partial()
+
+    async def _run_guarded(self, limit: float | None) -> None:
+        what = f"the agent's time limit of {limit:g} s" if limit else ""
+        try:
+            self._take(await guarded(self._agent, limit, _RUN_SLACK, what))
+        except AgentFailure as failure:
+            self._take(getattr(failure, "result", None))
+            self.result.fail(failure.failure_mode, "run", failure.message)
+        except InfrastructureError as error:
+            self._take(getattr(error, "result", None))  # what was spent before it is spent
+            raise
+        except TimeoutError as error:
+            self._take_partial()  # the agent's own reason goes first
+            self.result.fail(FailureMode.AGENT_TIMEOUT, "run", str(error))
 
     async def _agent(self) -> RunResult:
         assert self.plan is not None and self.prepared is not None
@@ -142,6 +148,7 @@ class AgentRun(AttemptEntry):
         """Merge what the harness returned into the attempt's result."""
         if result is None or result is self.result:
             return
+        self.attempt_context.partial = None
         mine = self.result
         mine.final_answer = result.final_answer if result.final_answer is not None else mine.final_answer
         mine.trajectory = (mine.trajectory or []) + result.trajectory if result.trajectory else mine.trajectory
@@ -156,6 +163,11 @@ class AgentRun(AttemptEntry):
             setattr(mine.usage, name, (getattr(mine.usage, name) or 0) + value)
         if result.failure_mode is not FailureMode.NONE and mine.failure_mode is FailureMode.NONE:
             mine.failure_mode = result.failure_mode
+
+    def _take_partial(self) -> None:
+        """Take what the agent had done where its run ended without a result (Ctrl-C, a limit that it did not heed)."""
+        partial = self.attempt_context.partial
+        self._take(partial() if partial is not None else None)
 
     async def _next_step(self) -> bool:
         """Grade a finished step and prepare the next; False when the run is over."""

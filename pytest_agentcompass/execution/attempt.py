@@ -109,16 +109,15 @@ class Attempt(Evaluation):
         """Keep this try aside, wait, and return a new attempt with the same plan."""
         assert self.retry_wait is not None and self._draft is not None
         keep_discarded(self, self._draft, self.retry_wait)
-        self.run_context.admission.discarded(self._draft)
+        self.pay(self._draft.usage)
         self._emit("attempt_retry", number=len(self.retries), failure_mode=self._draft.failure_mode.value)
         self._emit("phase_changed", phase="retry_wait")
         await self._wait(self.retry_wait)
         again = Attempt(self.run_context, self.context, self.task, self.number)
         again.plan, again.retries, again.has_slot = self.plan, self.retries, self.has_slot
         again.stop_at, again.stop_reason = self.stop_at, self.stop_reason
-        if self.failed_phase == "evaluate" and self._before_evaluation is not None:
-            restore(again, self._before_evaluation)  # the agent is not run (and paid) again
-            again._before_evaluation = self._before_evaluation
+        if self.failed_phase == "evaluate" and self.before_evaluation is not None:
+            restore(again, self.before_evaluation)  # the agent is not run (and paid) again
         return again
 
     def finish(self) -> AttemptRecord:
@@ -128,6 +127,7 @@ class Attempt(Evaluation):
             assert self.record is not None
             if self.evaluated and self.plan is not None and self.plan.evaluation_environment_mode != "reuse":
                 drop_checkpoint(self)
+            self.pay(self.record.usage)
             self.run_context.admission.finished(self.record, self.request, self.fatal)
             self._emit(
                 "attempt_finished",
@@ -135,6 +135,7 @@ class Attempt(Evaluation):
                 failure_mode=self.record.failure_mode.value,
                 seconds=round(self.record.seconds, 3),
                 cost_usd=self.record.usage.get("cost_usd"),
+                judge_cost_usd=self.record.usage.get("judge_cost_usd"),
             )
             for listener in self.run_context.on_finished:
                 listener(self.record)
@@ -159,6 +160,7 @@ class Attempt(Evaluation):
     def lost(self, message: str) -> None:
         """Record that the process dies in the middle of the attempt."""
         if self.record is None:
+            self._take_partial()
             self.result.fail(FailureMode.HARNESS_ERROR, self.phase_name, message)
             self.status = self.status or Status.RUN_ERROR
             self.evaluated = False

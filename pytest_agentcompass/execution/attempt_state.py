@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from ..components.context import AttemptContext, set_current_attempt
 from ..contracts.outcome import FailureMode, Fault, Issue, RunResult, Status
 from ..errors import AgentCompassError, AgentFailure, AttemptSkipped, EnvironmentGone, InfrastructureError
 from .breaker import FATAL_KINDS, RunStopped
+from .budget import unpaid
 from .deadline import DeadlineCut
 from .recording import build_record
 
@@ -55,7 +56,8 @@ class AttemptState:
         self.evaluated = False
         self.failed_phase = ""
         self.restored = False
-        self._before_evaluation: AttemptRecord | None = None
+        self.before_evaluation: AttemptRecord | None = None
+        self.paid: dict[str, int | float] = {}  # what the run's budget already knows of
         self.retry_wait: float | None = None
         self._draft: AttemptRecord | None = None
         self.released = False
@@ -156,6 +158,11 @@ class AttemptState:
     def _note_once(self, phase: str, code: str, message: str) -> None:
         if not any(issue.code == code and issue.message == message for issue in self.result.issues):
             self.result.note(phase, code, message)
+
+    def pay(self, usage: Mapping[str, int | float]) -> None:
+        """Count *usage*, all that the attempt has spent by now, against the run's budget, each part of it once."""
+        self.run_context.admission.spend(unpaid(usage, self.paid))
+        self.paid = dict(usage)
 
     def _store(self, draft: AttemptRecord | None = None) -> None:
         self.record = draft or build_record(self)

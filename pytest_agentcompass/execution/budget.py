@@ -1,13 +1,15 @@
 """What the whole run may spend: money, tokens, time. When it is spent nothing new starts.
 
-Spending is counted when a try of an attempt has ended (retries that were discarded count too), so the
-attempts in flight at that moment can still exceed the budget. Each end appends one line to `spend.jsonl`
-in the run directory, from whichever process; a resumed run goes on counting there. Time counts anew.
+Spending is counted when an agent has ended and when its try has (retries that were discarded count too, and so
+do models that judge), so the attempts in flight at that moment can still exceed the budget. Each end appends one
+line to `spend.jsonl` in the run directory, from whichever process; a resumed run goes on counting there. Time
+counts anew.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +21,10 @@ from ..errors import AttemptSkipped
 if TYPE_CHECKING:
     from ..config.options import Budget
 
-__all__ = ["Ledger", "Spent", "over_budget"]
+__all__ = ["Ledger", "Spent", "over_budget", "unpaid"]
+
+_MONEY = ("cost_usd", "judge_cost_usd")
+_TOKENS = ("input_tokens", "output_tokens", "judge_input_tokens", "judge_output_tokens")
 
 
 @dataclass(slots=True)
@@ -39,9 +44,9 @@ class Ledger:
         self._spent = Spent()
 
     def add(self, usage: Mapping[str, int | float]) -> None:
-        """Add what one try used (`AttemptRecord.usage`); nothing is written when it used nothing."""
-        usd = float(usage.get("cost_usd") or 0.0)
-        tokens = int((usage.get("input_tokens") or 0) + (usage.get("output_tokens") or 0))
+        """Add what one try used (`AttemptRecord.usage`), a judge included; nothing is written for nothing."""
+        usd = math.fsum(usage.get(name) or 0.0 for name in _MONEY)
+        tokens = int(sum(usage.get(name) or 0 for name in _TOKENS))
         if usd or tokens:
             handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
             try:
@@ -72,6 +77,12 @@ class Ledger:
             self._spent.tokens += int(entry["tokens"])
         except (ValueError, TypeError, KeyError):
             pass  # torn by a crash in the middle of the write: the attempt is made again and counted then
+
+
+def unpaid(usage: Mapping[str, int | float], paid: Mapping[str, int | float]) -> dict[str, int | float]:
+    """Return what *usage* has beyond what was *paid* before; kinds without anything are left out."""
+    rest = {name: value - paid.get(name, 0) for name, value in usage.items()}
+    return {name: round(value, 8) for name, value in rest.items() if 0 < value < math.inf}
 
 
 def over_budget(budget: Budget, spent: Spent, seconds: float) -> AttemptSkipped | None:

@@ -60,6 +60,7 @@ def restore(attempt: AttemptState, record: AttemptRecord) -> bool:
         )
     except AgentCompassError:
         return False
+    spent = {name: value for name, value in record.usage.items() if not name.startswith("judge_")}
     own = record.failure_mode.fault is Fault.AGENT and record.failure_mode not in _GRADED
     attempt.prepared = prepared
     attempt.result = RunResult(
@@ -73,13 +74,13 @@ def restore(attempt: AttemptState, record: AttemptRecord) -> bool:
         telemetry=dict(record.telemetry),
         metadata=dict(record.details),
         failure_mode=record.failure_mode if own else FailureMode.NONE,
-        usage=Usage(**record.usage),  # type: ignore[arg-type]
+        usage=Usage(**spent),  # type: ignore[arg-type]
         agent_output=record.agent_output,
     )
     attempt.durations = {name: value for name, value in record.durations.items() if name not in _EVALUATION}
     attempt.started_at = record.started_at
     attempt.environment_info = {name: value for name, value in record.environment.items() if name != "id"}
-    attempt.restored = True
+    attempt.restored, attempt.before_evaluation, attempt.paid = True, record, dict(spent)
     return True
 
 

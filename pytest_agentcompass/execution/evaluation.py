@@ -30,8 +30,9 @@ class Evaluation(AgentRun):
             assert self.plan is not None
             mode = self.plan.evaluation_environment_mode
             if mode != "reuse" and not self.restored:
-                self._before_evaluation = build_record(self)
-                save_checkpoint(self, self._before_evaluation)
+                self.before_evaluation = build_record(self)
+                save_checkpoint(self, self.before_evaluation)
+                self.pay(self.before_evaluation.usage)
             if mode == "reuse":
                 await self._evaluate_in(self.environment)
             elif mode == "none":

@@ -16,6 +16,7 @@ __all__ = ["EventTail", "Progress", "duration_text", "finished_line", "status_li
 _WAITING = ("limit_wait", "retry_wait", "claim_wait")
 _OVER = ("attempt_finished", "reuse_loaded")
 _SHOWN = 3
+_COSTS = ("cost_usd", "judge_cost_usd")
 Key = tuple[str, str, int]
 
 
@@ -50,8 +51,8 @@ class Progress:
         self.active.pop(key, None)
         self.done[str(event.get("status") or "kept")] += 1
         payload = event.get("payload")
-        cost = payload.get("cost_usd") if isinstance(payload, Mapping) else None
-        self.cost_usd += cost if isinstance(cost, int | float) else 0.0
+        costs = [payload.get(name) for name in _COSTS] if isinstance(payload, Mapping) else []
+        self.cost_usd += sum(cost for cost in costs if isinstance(cost, int | float))
 
     @property
     def finished(self) -> int:

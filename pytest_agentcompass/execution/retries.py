@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..contracts.outcome import FailureMode, Fault, Status, decisive_mode
 from ..redaction import plain
+from .budget import unpaid
 
 if TYPE_CHECKING:
     from ..contracts.record import AttemptRecord
@@ -57,8 +58,8 @@ def keep_discarded(attempt: Attempt, record: AttemptRecord, wait: float) -> None
     """Keep a discarded try under the attempt's `retries/`: its record as `<m>.json`, its files in `<m>/`."""
     folder = attempt.attempt_context.directory / "retries"
     number = len(attempt.retries) + 1
-    mode = attempt.plan.evaluation_environment_mode if attempt.plan else "reuse"
-    scope = "evaluation" if attempt.failed_phase == "evaluate" and mode != "reuse" else "attempt"
+    before = attempt.before_evaluation if attempt.failed_phase == "evaluate" else None
+    scope = "attempt" if before is None else "evaluation"
     (folder / str(number)).mkdir(parents=True, exist_ok=True)
     for name in _KEPT if scope == "attempt" else _KEPT_OF_EVALUATION:
         source = attempt.attempt_context.directory / name
@@ -70,7 +71,7 @@ def keep_discarded(attempt: Attempt, record: AttemptRecord, wait: float) -> None
             "number": number,
             "stage": attempt.failed_phase,
             "scope": scope,
-            "usage": record.usage,
+            "usage": record.usage if before is None else unpaid(record.usage, before.usage),
             "failure_mode": record.failure_mode.value,
             "message": record.issues[-1]["message"] if record.issues else "",
             "wait_seconds": round(wait, 3),

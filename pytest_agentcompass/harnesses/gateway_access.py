@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from ..components.calls import in_thread
+from ..components.context import keep_partial
 from ..components.environment import EnvironmentSession
 from ..contracts.outcome import RunResult
 from ..contracts.request import ModelSpec
@@ -58,6 +59,7 @@ async def open_gateway(
     """Open a gateway for a program in the sandbox *env* (on this machine, where there is none)."""
     address = "127.0.0.1" if env is None else await gateway_address(env)
     gateway = make_gateway(model, choose_protocol(model), address, headers=task_marks(model, prepared))
+    keep_partial(lambda: _counted(gateway, model, RunResult(prepared.task_id, category=prepared.category)))
     try:
         yield gateway
     finally:
@@ -91,6 +93,11 @@ def model_variables(model: ModelSpec, gateway: Gateway) -> dict[str, str]:
         "AGENTCOMPASS_BASE_URL": gateway.url + version,
         "AGENTCOMPASS_API_KEY": gateway.token,
     }
+
+
+def _counted(gateway: Gateway, model: ModelSpec, result: RunResult) -> RunResult:
+    count_calls(gateway.calls, model, result)
+    return result
 
 
 def count_gateway(gateway: Gateway, model: ModelSpec, result: RunResult) -> None:

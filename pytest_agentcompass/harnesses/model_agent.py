@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..components.context import current_attempt
+from ..components.context import current_attempt, keep_partial
 from ..components.harness import BaseHarness
 from ..components.trajectory import TrajectoryLog
 from ..contracts.environment import EnvironmentSpec
@@ -75,6 +75,7 @@ class AgentRun:
         self.result = RunResult(prepared.task_id, category=prepared.category)
         self.log = TrajectoryLog(harness.id, harness.version, req.model.id)
         self.result.trajectory = self.log.rows
+        keep_partial(lambda: self.result)
         self._params = params
         self._model = req.model.id
         self._price = find_price(req.model.id, params.prices)

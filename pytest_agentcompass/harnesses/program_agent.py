@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field
 
 from ..components.calls import in_thread
+from ..components.context import keep_partial
 from ..components.environment import EnvironmentSession
 from ..components.harness import BaseHarness
 from ..components.trajectory import TrajectoryLog, shorten
@@ -149,6 +150,7 @@ class ProgramAgent(BaseHarness):
         result.telemetry["agent_version"] = session.version
         before = len(session.gateway.calls)
         started = time.monotonic()
+        keep_partial(lambda: self._count(session, req, result, before))
         try:
             done = await self._run(session, prepared, req, params)
             await in_thread(session.gateway.settle, _LATE_SECONDS if done.timed_out else _SETTLE_SECONDS)
@@ -157,8 +159,7 @@ class ProgramAgent(BaseHarness):
             if limit is None or time.monotonic() - started < limit:
                 raise
             # its limit was over and ending it took long: what it spent still counts
-            self._count(session, req, result, before)
-            raise _timeout(limit, result) from None
+            raise _timeout(limit, self._count(session, req, result, before)) from None
         self._finish(session, done, prepared, req, result, before)
         self._judge(session, done, prepared, result, before)
         return result
@@ -193,9 +194,10 @@ class ProgramAgent(BaseHarness):
             text = f"the gateway denied {session.gateway.denied} calls (a wrong token, or no call of a model)"
             result.note("run", "gateway_denied", text)
 
-    def _count(self, session: ProgramSession, req: RunRequest, result: RunResult, before: int) -> None:
+    def _count(self, session: ProgramSession, req: RunRequest, result: RunResult, before: int) -> RunResult:
         prices = self.params(req).prices
         count_calls(session.gateway.calls[before:], req.model, result, prices)
+        return result
 
     def _judge(
         self, session: ProgramSession, done: ExecResult, prepared: PreparedTask, result: RunResult, before: int

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ..components.context import current_attempt
+from ..components.context import current_attempt, keep_partial
 from ..components.environment import EnvironmentSession
 from ..components.harness import BaseHarness
 from ..contracts.outcome import FailureMode, Fault, RunResult, Usage
@@ -119,6 +119,7 @@ class ScriptedHarness(BaseHarness):
         steps = params.tasks.get(prepared.task_id, params.steps)
         number = self._count_try(req, prepared)
         result = RunResult(prepared.task_id, category=prepared.category)
+        keep_partial(lambda: result)
         for step in steps:
             await _follow(step, session, result)
             if step.fail is not None and (step.fail_times is None or number <= step.fail_times):

@@ -39,6 +39,8 @@ def _title(summary: Mapping[str, Any]) -> str:
     facts.append(f"{count(totals['planned'], 'attempt')} planned, {totals['finished']} finished")
     if totals["cost_usd"] is not None:
         facts.append(f"cost {money(totals['cost_usd'])}")
+    if totals["judge_cost_usd"] is not None:
+        facts.append(f"judges {money(totals['judge_cost_usd'])}")
     name = f" {cell(str(run['run_id']))}" if run.get("run_id") else ""
     return f"# Benchmark run{name}\n\n{'; '.join(facts)}."
 

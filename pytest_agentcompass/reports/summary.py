@@ -74,10 +74,14 @@ def _shard(run_info: Mapping[str, Any]) -> list[str]:
 
 def _totals(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     totals: dict[str, Any] = {name: sum(report["attempts"][name] for report in reports) for name in _COUNTS}
-    costs = [report["usage"]["cost_usd"] for report in reports if "cost_usd" in report["usage"]]
-    totals["cost_usd"] = math.fsum(item["total"] + item["discarded_tries"] for item in costs) if costs else None
+    for name in ("cost_usd", "judge_cost_usd"):
+        costs = [report["usage"][name] for report in reports if name in report["usage"]]
+        totals[name] = math.fsum(item["total"] + item["discarded_tries"] for item in costs) if costs else None
     totals["seconds"] = math.fsum(report["durations"]["total"] for report in reports)
-    totals["over"] = "attempts of all requests; cost_usd includes discarded tries, seconds do not"
+    totals["over"] = (
+        "attempts of all requests; cost_usd (the agents' own) and judge_cost_usd include discarded tries, "
+        "seconds do not"
+    )
     return totals
 
 

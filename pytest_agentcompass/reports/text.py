@@ -27,7 +27,10 @@ def request_table(reports: Sequence[Report], width: int = 80) -> list[str]:
     rows = [_row(report) for report in reports]
     if not rows:
         return ["no request was run"]
-    columns = [*_COLUMNS, *[name for name in ("pass", "cost", "time/attempt") if any(row.get(name) for row in rows)]]
+    columns = [
+        *_COLUMNS,
+        *[name for name in ("pass", "cost", "judges", "time/attempt") if any(row.get(name) for row in rows)],
+    ]
     columns = [_title(name, reports) if name == "pass" else name for name in columns]
     cells = [
         columns,
@@ -116,6 +119,9 @@ def _row(report: Report) -> dict[str, str]:
     if cost:
         known = "" if cost["attempts"] >= counts["scored"] + counts["errors"] else "+"
         row["cost"] = money(cost["total"] + cost["discarded_tries"]) + known
+    judges = report["usage"].get("judge_cost_usd")
+    if judges:
+        row["judges"] = money(judges["total"] + judges["discarded_tries"])
     row["time/attempt"] = seconds_text(report["durations"]["mean"])
     return row
 
@@ -137,6 +143,8 @@ def _block(report: Report, row: Mapping[str, str], width: int) -> list[str]:
         facts.append(f"pass@{report['k']} {row['pass']}")
     if row.get("cost"):
         facts.append(f"cost {row['cost']}")
+    if row.get("judges"):
+        facts.append(f"judges {row['judges']}")
     facts.append(f"{row['time/attempt']} per attempt")
     return [f"{row['request']}: {row['planned']} planned", *_wrap(counts, width), *_wrap(facts, width)]
 

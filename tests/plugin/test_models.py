@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -185,6 +186,26 @@ def test_tokens_before_an_outage_are_counted(suite: Suite) -> None:
     assert (record["failure_mode"], record["score"]) == ("model_unavailable", None)
     assert record["usage"]["input_tokens"] == 1000
     assert trajectory(result, "a")[-1]["error"]
+
+
+@pytest.mark.parametrize("words", [[], ["concurrency=2"], ["-n1"]], ids=["serial", "engine", "xdist"])
+def test_what_an_interrupted_agent_spent_is_kept(suite: Suite, words: list[str]) -> None:
+    """After Ctrl-C the record of the attempt that was cut has the tokens and cost so far, and the budget knows them."""
+    suite.tasks(task("a"))
+    shared = suite.path / "shared"
+    shared.mkdir(mode=0o700)
+    begun = suite.path / "begun"
+    with scripted({"turns": [bash("touch a.txt"), bash(f"touch {begun}; sleep 300")]}) as server:
+        settings = ("harness=tool_loop", "model=gpt-4o", f"base_url={server.base_url}", f"api_key={KEY}")
+        running = suite.start(*TASKS, *settings, *words, XDG_RUNTIME_DIR=str(shared))
+        running.wait_for(begun.exists)
+        running.signal(signal.SIGINT)
+        result = running.end()
+    record = result.records()["a::1"]
+    assert (record["failure_mode"], record["score"]) == ("cancelled", None), result.out
+    assert record["usage"]["model_calls"] == 2
+    assert (record["usage"]["input_tokens"], record["usage"]["cost_usd"]) == (2000, 0.007)
+    assert json.loads((result.run_dir / "spend.jsonl").read_text()) == {"usd": 0.007, "tokens": 2200}
 
 
 def test_the_key_is_nowhere(suite: Suite) -> None:

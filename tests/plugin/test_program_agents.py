@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 pytest.importorskip("httpx", reason="needs the extra models")
 
-from .helpers import Suite, task
+from .helpers import TASKS, Suite, task
 from .test_models import KEY, answers, run, say, scripted, trajectory
 
 
@@ -144,6 +145,23 @@ def test_any_program_can_be_kept_from_the_key(suite: Suite, where: str) -> None:
     seen = next(result.run_dir.glob("attempts/*/a*/1/artifacts/**/env.txt")).read_text()
     assert "AGENTCOMPASS_BASE_URL" in seen
     assert KEY not in seen
+
+
+def test_calls_through_the_gateway_count_also_when_interrupted(suite: Suite) -> None:
+    """After Ctrl-C the calls of a program that reached the model by the gateway are on the record."""
+    begun, shared = suite.path / "begun", suite.path / "shared"
+    shared.mkdir(mode=0o700)
+    suite.write("caller.py", CALLER + f"open({str(begun)!r}, 'w').close()\n__import__('time').sleep(300)\n")
+    suite.tasks(task("a"))
+    with scripted({"turns": [say("42")]}) as server:
+        settings = ("model=gpt-4o", f"base_url={server.base_url}", f"api_key={KEY}", "model.wrap_api_key=true")
+        command = f"harness.command=python3 {suite.path / 'caller.py'}"
+        running = suite.start(*TASKS, "harness=command", command, *settings, XDG_RUNTIME_DIR=str(shared))
+        running.wait_for(begun.exists)
+        running.signal(signal.SIGINT)
+        result = running.end()
+    record = result.records()["a::1"]
+    assert (record["failure_mode"], record["usage"]["input_tokens"]) == ("cancelled", 1000), result.out
 
 
 def test_a_restricted_network_is_refused_at_collection(suite: Suite) -> None:

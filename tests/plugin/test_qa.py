@@ -70,9 +70,33 @@ def test_a_model_judges(suite: Suite) -> None:
         result = ask(suite, server, rows, judge(server))
     assert result.verdicts() == {"good::1": True, "bad::1": False}, result.out
     record = result.records()["good::1"]
-    assert record["usage"]["model_calls"] == 1
+    spent = record["usage"]
+    assert (spent["model_calls"], spent["input_tokens"]) == (1, 1000)
+    assert (spent["judge_calls"], spent["judge_input_tokens"], spent["judge_output_tokens"]) == (1, 100, 20)
+    assert "judge_cost_usd" not in spent
+    assert any(issue["code"] == "unknown_price" and "judge.prices" in issue["message"] for issue in record["issues"])
     assert record["telemetry"]["judge"]["input_tokens"] == 100
     assert KEY.encode() not in b"".join(path.read_bytes() for path in result.run_dir.rglob("*") if path.is_file())
+
+
+def test_what_judges_spend_is_of_the_budget(suite: Suite) -> None:
+    """What a judge costs, its trial too, counts against the run's budget, also where it gives no verdict."""
+    examples = [{"question": "?", "reference": "x", "answer": "example-answer", "correct": True}]
+    prices = {"judge": {"input": 1000, "output": 0}}
+    moves = [
+        verdict("example-answer", '{"correct": true}'),
+        verdict("forty-two", "no verdict"),
+        {"turns": [say("forty-two")]},
+    ]
+    with scripted(*moves) as server:
+        word = judge(server, examples=examples, prices=prices)
+        result = ask(suite, server, [question(name) for name in "abcd"], word, "budget.usd=0.42")
+    assert result.modes() == {
+        "a::1": "evaluation_error", "b::1": "evaluation_error", "c::1": "budget_spent", "d::1": "budget_spent",
+    }, result.out  # fmt: skip
+    spent = {name: record["usage"].get("judge_cost_usd") for name, record in result.records().items()}
+    assert spent == {"a::1": 0.3, "b::1": 0.2, "c::1": None, "d::1": None}
+    assert "of budget.usd $0.42 are spent" in result.out
 
 
 @pytest.mark.parametrize(

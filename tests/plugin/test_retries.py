@@ -92,6 +92,65 @@ def test_class_and_module_fixtures_live_through_a_retry(flaky: Suite) -> None:
     assert {scope: log.count(scope) for scope in set(log)} == {"session": 1, "module": 1, "class": 3}
 
 
+REFUSING_JUDGE = """
+from pytest_agentcompass import InfrastructureError
+from pytest_agentcompass.benchmarks.qa.benchmark import QaBenchmark
+
+class Refusing(QaBenchmark):
+    id = "refusing"
+    tries = 0
+    def evaluate(self, task, prepared, result, *rest):
+        self.tries += 1
+        result.usage.judge_input_tokens, result.usage.judge_cost_usd = 10, 0.25
+        if self.tries == 1:
+            raise InfrastructureError("not now", "environment_error")
+        result.metrics["correct"] = result.final_answer == "42"
+        return result
+
+def pytest_agentcompass_register(registry):
+    registry.add("benchmark", Refusing)
+"""
+
+
+def test_a_repeated_evaluation_pays_the_agent_once(suite: Suite) -> None:
+    """Where only the evaluation is tried again the agent's spending counts once, each judge's every time."""
+    suite.write("conftest.py", REFUSING_JUDGE)
+    suite.write("q.jsonl", json.dumps({"id": "a", "question": "?", "answer": "42"}))
+    steps = [{"answer": "42", "usage": {"input_tokens": 100, "cost_usd": 1.0}}]
+    result = suite.run(
+        "--agentcompass", "benchmark=refusing", "benchmark.path=q.jsonl", "harness=scripted",
+        f"harness.steps={json.dumps(steps)}", "retries=1",
+        "execution.retry_min_delay_seconds=0", "execution.retry_max_delay_seconds=0",
+    )  # fmt: skip
+    record = result.records()["a::1"]
+    assert record["passed"] is True, result.out
+    both = {"judge_input_tokens": 10, "judge_cost_usd": 0.25}
+    assert record["usage"] == {"input_tokens": 100, "cost_usd": 1.0, **both}
+    assert [(item["scope"], item["usage"]) for item in record["retries"]] == [("evaluation", both)]
+    spent = [json.loads(line) for line in (result.run_dir / "spend.jsonl").read_text().splitlines()]
+    assert (sum(line["usd"] for line in spent), sum(line["tokens"] for line in spent)) == (1.5, 120)
+    assert result.summary()["totals"]["cost_usd"] == 1.0
+    assert result.summary()["totals"]["judge_cost_usd"] == 0.5
+    assert "judges $0.50" in (result.run_dir / "summary.md").read_text()
+
+
+def test_a_resumed_evaluation_that_fails_again_does_not_run_the_agent_again(suite: Suite) -> None:
+    """The agent works once, also where its evaluation fails in two sessions and is tried again in the second."""
+    suite.write("conftest.py", REFUSING_JUDGE)
+    suite.write("q.jsonl", json.dumps({"id": "a", "question": "?", "answer": "42"}))
+    steps = [{"run": f"echo worked >> {suite.path}/log", "answer": "42", "usage": {"cost_usd": 1.0}}]
+    words = ("--agentcompass", "benchmark=refusing", "benchmark.path=q.jsonl", "harness=scripted",
+             f"harness.steps={json.dumps(steps)}", "execution.retry_max_delay_seconds=0")  # fmt: skip
+    first = suite.run(*words)
+    assert first.modes() == {"a::1": "environment_error"}, first.out
+    again = suite.run(*words, "--agentcompass-resume=last", "retries=1")
+    assert again.verdicts() == {"a::1": True}, again.out
+    assert (suite.path / "log").read_text() == "worked\n"
+    assert len(again.records()["a::1"]["retries"]) == 1
+    spent = [json.loads(line)["usd"] for line in (again.run_dir / "spend.jsonl").read_text().splitlines()]
+    assert sum(spent) == 1.75
+
+
 def test_a_stopped_run_waits_for_no_retry(suite: Suite) -> None:
     """`-x` with workers: an attempt that waits for its next try does not hold up the end, and stays pending."""
     suite.tasks(task("flaky"), task("bad", verify="false"), task("other"))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...components.trajectory import shorten
-from ...contracts.outcome import RunResult
+from ...contracts.outcome import RunResult, Usage
 from ...errors import AgentFailure, ConfigError, EvaluationError
 from ...models.client import ModelClient
-from ...models.messages import ChatMessage
-from ...models.prices import cost, find_price
+from ...models.messages import ChatMessage, TokenUsage
+from ...models.prices import Price, cost, find_price
 from .extracting import last_json
 from .params import JudgeParams
 
@@ -28,13 +28,10 @@ Reply with one JSON object and nothing else: {"reasoning": "one sentence", "corr
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the judge said, and what that cost."""
+    """What the judge said."""
 
     correct: bool
     reasoning: str
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float | None = None
 
 
 @dataclass(slots=True)
@@ -45,29 +42,30 @@ class Judge:
     tried: asyncio.Task[float] | None = field(default=None)
 
     async def decide(self, question: str, reference: str, answer: str, result: RunResult) -> Verdict:
-        """Return the verdict.
+        """Return the verdict; what the judge spends is counted in *result* (`judge_...`), also when it gives none.
 
-        Raises EvaluationError when the judge disagrees with its examples, or gives no verdict twice;
-        ModelUnavailable when its endpoint does not answer.
+        The trial on the examples is counted in the first attempt that needs it. Raises EvaluationError when the
+        judge disagrees with its examples, or gives no verdict twice; ModelUnavailable when its endpoint does not
+        answer.
         """
-        await self._try_out()
-        verdict = await self._ask(question, reference, answer)
-        result.telemetry["judge"] = {
-            "model": self.params.model.id,
-            "reasoning": verdict.reasoning,
-            "input_tokens": verdict.input_tokens,
-            "output_tokens": verdict.output_tokens,
-            **({"cost_usd": verdict.cost_usd} if verdict.cost_usd is not None else {}),
-        }
+        spent = Usage()
+        try:
+            await self._try_out(result.usage)
+            verdict = await self._ask(question, reference, answer, spent)
+        finally:
+            _add(spent, result.usage)
+            self._tell_unknown_price(result)
+        own = {name.removeprefix("judge_"): value for name, value in spent.known().items()}
+        result.telemetry["judge"] = {"model": self.params.model.id, "reasoning": verdict.reasoning, **own}
         return verdict
 
-    async def _try_out(self) -> None:
+    async def _try_out(self, usage: Usage) -> None:
         examples = self.params.examples
         if not examples:
             return
         loop = asyncio.get_running_loop()
         if self.tried is None or self.tried.get_loop() is not loop or _failed(self.tried):
-            self.tried = loop.create_task(self._agreement())
+            self.tried = loop.create_task(self._agreement(usage))
         share = await asyncio.shield(self.tried)
         if share < self.params.min_agreement:
             raise EvaluationError(
@@ -75,35 +73,52 @@ class Judge:
                 f"grader.judge.min_agreement is {self.params.min_agreement:.0%}"
             )
 
-    async def _agreement(self) -> float:
+    async def _agreement(self, usage: Usage) -> float:
         """Return the share of the examples on which the judge is right."""
         examples = self.params.examples
-        found = [(await self._ask(item.question, item.reference, item.answer)).correct for item in examples]
+        found = [(await self._ask(item.question, item.reference, item.answer, usage)).correct for item in examples]
         return sum(one is item.correct for one, item in zip(found, examples, strict=True)) / len(examples)
 
-    async def _ask(self, question: str, reference: str, answer: str) -> Verdict:
+    async def _ask(self, question: str, reference: str, answer: str, usage: Usage) -> Verdict:
         case = {"question": question, "reference": reference, "answer": shorten(answer, _ANSWER)}
         messages = [
             ChatMessage("system", self.params.instructions or _INSTRUCTIONS),
             ChatMessage("user", json.dumps(case, ensure_ascii=False, indent=1)),
         ]
-        spent_in = spent_out = 0
-        dollars: float | None = 0.0
-        price = find_price(self.params.model.id)
         try:
             async with ModelClient(self.params.model) as client:
                 for _ in range(2):
                     reply = await client.complete(messages)
-                    spent_in += reply.usage.input or 0
-                    spent_out += reply.usage.output or 0
-                    one = cost(reply.usage, price) if price else None
-                    dollars = None if one is None or dollars is None else dollars + one
+                    _add(self._spent(reply.usage), usage)
                     found = _read(reply.text)
                     if found is not None:
-                        return Verdict(found[0], found[1], spent_in, spent_out, dollars)
+                        return Verdict(*found)
         except (AgentFailure, ConfigError) as error:  # of the judge, which is no fault of the agent
             raise EvaluationError(f"the judge gave no verdict: {error.message}") from error
         raise EvaluationError(f"the judge's reply is no verdict: {reply.text[:300]!r}")
+
+    def _price(self) -> Price | None:
+        return find_price(self.params.model.id, self.params.prices)
+
+    def _spent(self, tokens: TokenUsage) -> Usage:
+        price = self._price()
+        dollars = cost(tokens, price) if price else None
+        return Usage(
+            judge_input_tokens=tokens.input,
+            judge_output_tokens=tokens.output,
+            judge_cost_usd=None if dollars is None else round(dollars, 8),
+            judge_calls=1,
+        )
+
+    def _tell_unknown_price(self, result: RunResult) -> None:
+        if result.usage.judge_calls and self._price() is None:
+            text = f"no price is known of the judge {self.params.model.id!r}, so its cost is unknown; give judge.prices"
+            result.note("evaluate", "unknown_price", text, "info")
+
+
+def _add(spent: Usage, usage: Usage) -> None:
+    for name, value in spent.known().items():
+        setattr(usage, name, round((getattr(usage, name) or 0) + value, 8))
 
 
 def _failed(task: asyncio.Task[float]) -> bool:

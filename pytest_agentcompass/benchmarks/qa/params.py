@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ...contracts.request import ModelSpec
+from ...models.prices import Price
 
 __all__ = ["CodeParams", "Extract", "GraderParams", "JudgeExample", "JudgeParams", "QaFields", "QaParams"]
 
@@ -53,12 +54,16 @@ class JudgeExample(_Strict):
 
 
 class JudgeParams(_Strict):
-    """The model that judges, what it is told, and how well it must agree with *examples* (a share)."""
+    """The model that judges, what it is told, and how well it must agree with *examples* (a share).
+
+    *prices* maps model ids to US dollars per million tokens.
+    """
 
     model: ModelSpec
     instructions: str | None = None
     examples: tuple[JudgeExample, ...] = ()
     min_agreement: float = Field(default=0.9, ge=0, le=1)
+    prices: dict[str, Price] = Field(default_factory=dict)
 
 
 class CodeParams(_Strict):

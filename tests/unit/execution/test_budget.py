@@ -10,7 +10,7 @@ import pytest
 
 from pytest_agentcompass.config.options import Budget, RuntimeOptions
 from pytest_agentcompass.execution.admission import Admission
-from pytest_agentcompass.execution.budget import Ledger, Spent, over_budget
+from pytest_agentcompass.execution.budget import Ledger, Spent, over_budget, unpaid
 from pytest_agentcompass.execution.deadline import DeadlineCut
 
 
@@ -37,6 +37,32 @@ def test_spending_is_shared_by_all_processes(tmp_path: Path) -> None:
     other.add({"input_tokens": 1})
     other.add({"cost_usd": 0.25})
     assert one.spent() == other.spent() == Spent(0.75, 121)
+
+
+def test_judges_spend_too(tmp_path: Path) -> None:
+    """What a model that judged cost counts as the agent's does."""
+    ledger = Ledger(tmp_path / "spend.jsonl")
+    ledger.add(
+        {"cost_usd": 0.5, "judge_cost_usd": 0.25, "output_tokens": 3, "judge_input_tokens": 40, "judge_calls": 9}
+    )
+    assert ledger.spent() == Spent(0.75, 43)
+
+
+@pytest.mark.parametrize(
+    ("usage", "paid", "rest"),
+    [
+        ({}, {"cost_usd": 1.0}, {}),
+        ({"cost_usd": 1.5, "input_tokens": 7}, {}, {"cost_usd": 1.5, "input_tokens": 7}),
+        ({"cost_usd": 1.5, "input_tokens": 7}, {"cost_usd": 1.0, "input_tokens": 7}, {"cost_usd": 0.5}),
+        ({"cost_usd": 0.3}, {"cost_usd": 0.1}, {"cost_usd": 0.2}),
+        ({"cost_usd": float("nan"), "input_tokens": float("inf")}, {}, {}),
+    ],
+)
+def test_each_part_is_paid_once(
+    usage: dict[str, int | float], paid: dict[str, int | float], rest: dict[str, int | float]
+) -> None:
+    """What was paid before is taken off; what is no number costs nothing."""
+    assert unpaid(usage, paid) == rest
 
 
 def test_nothing_is_written_for_nothing(tmp_path: Path) -> None:

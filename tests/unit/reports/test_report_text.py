@@ -83,6 +83,13 @@ def test_a_narrow_terminal_gets_blocks_that_fit(make_record: MakeRecord, width: 
         assert "25.0% of 8 tasks solved, 95% interval 7.1-59.1%, cost $10.00, 1m 30s per attempt" in text
 
 
+def test_judges_have_a_column_of_their_own(make_record: MakeRecord) -> None:
+    """What judges cost is no cost of the agent's."""
+    record = make_record("passed", usage={"cost_usd": 1.25, "judge_cost_usd": 0.5})
+    assert request_table([report([record])], 200)[0].split()[-3:] == ["cost", "judges", "time/attempt"]
+    assert "cost $1.25, judges $0.50" in " ".join(request_table([report([record])], 60))
+
+
 def test_pass_at_k_stands_beside_the_headline_when_k_is_over_one(make_record: MakeRecord) -> None:
     """With k = 2 the column is named pass@2."""
     records = [make_record("passed"), make_record("failed", attempt=2)]
