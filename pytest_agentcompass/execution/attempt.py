@@ -12,6 +12,7 @@ outcome), `entry` (claim, plan, permits), `agent_run` (up to the end of the agen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -20,7 +21,7 @@ from ..components.calls import finish, is_cancellation
 from ..components.context import set_current_attempt
 from ..contracts.outcome import FailureMode, RunResult, Status
 from ..contracts.record import AttemptRecord
-from ..errors import AgentCompassError
+from ..errors import AgentCompassError, ResultsError
 from .attempt_state import AttemptStopped, error_text
 from .checkpoint import drop_checkpoint, restore
 from .evaluation import Evaluation
@@ -75,9 +76,11 @@ class Attempt(Evaluation):
                 if attempt.status is None:
                     attempt.stop(self.run_context.translate(error))
             finally:
-                if not attempt.abandoned:
-                    attempt.conclude()
-                await attempt.release()
+                try:
+                    if not attempt.abandoned:
+                        attempt.conclude()
+                finally:
+                    await attempt.release()
             if attempt.retry_wait is None:
                 return attempt
             async with resting():
@@ -121,10 +124,19 @@ class Attempt(Evaluation):
         return again
 
     def finish(self) -> AttemptRecord:
-        """Store the record (once) and tell whoever listens."""
+        """Store the record (once) and tell whoever listens.
+
+        Where it cannot be stored, the run takes no new work, and the attempt counts as not made (`unstored`).
+        """
         if self.record is None:
-            self._store(self._draft)
+            try:
+                self._store(self._draft)
+            except ResultsError as error:
+                self.unstored = error.message
+                self.run_context.admission.breaker.open(f"results cannot be stored: {error.message}")
             assert self.record is not None
+            if self.unstored:
+                return self.record
             if self.evaluated and self.plan is not None and self.plan.evaluation_environment_mode != "reuse":
                 drop_checkpoint(self)
             self.pay(self.record.usage)
@@ -154,8 +166,9 @@ class Attempt(Evaluation):
                 self.result.note("close", "terminal", error_text(error), "info")
         await self._close_environment()
         self.durations["close"] = round(time.monotonic() - start, 6)
-        if self.record is not None and len(self.result.issues) > before:
-            self._store()
+        if self.record is not None and len(self.result.issues) > before and not self.unstored:
+            with contextlib.suppress(ResultsError):  # the record stands; what is lost are notes of the closing
+                self._store()
 
     def lost(self, message: str) -> None:
         """Record that the process dies in the middle of the attempt."""

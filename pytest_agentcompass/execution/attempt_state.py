@@ -48,6 +48,7 @@ class AttemptState:
         self.session: Any = None
         self.result = RunResult(task_id=task.task_id, category=task.category or None, ground_truth=task.ground_truth)
         self.record: AttemptRecord | None = None
+        self.unstored = ""  # why the record could not be stored; it is in memory alone then
         self.status: Status | None = None
         self.phase_name = "plan"
         self.durations: dict[str, float] = {}

@@ -6,13 +6,15 @@ Opens (stops the run) when
   `FATAL_KINDS`): at once;
 * three attempts in a row, over all processes of the run, ended in the same infrastructure error
   (`environment_error` of one provider, `model_unavailable` of one endpoint) with no graded one between.
-  A provider that says that it can open sandboxes (`preflight`) gets more time: the tasks may be at fault.
+  A provider that says that it can open sandboxes (`preflight`) gets more time: the tasks may be at fault;
+* a record cannot be stored (a full disk): what would run next could not be kept either.
 
 Attempts that did not start have no record: they are pending, and a resume makes them.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,11 +46,18 @@ class Breaker:
 
     def __init__(self, path: Path) -> None:
         self._value = SharedValue(path)
+        self._own = ""  # why this process stops, whatever the disk holds
 
     @property
     def reason(self) -> str:
         """Why the run takes no new work; empty while it does."""
-        return str(self._value.read().get("reason", ""))
+        return self._own or str(self._value.read().get("reason", ""))
+
+    def open(self, reason: str) -> None:
+        """Take no new work for *reason*, in this process also where the others cannot be told."""
+        self._own = reason
+        with contextlib.suppress(OSError):
+            self._value.update(lambda old: {"reason": reason, **old})
 
     def reset(self) -> None:
         """Forget everything: a new session begins."""
@@ -72,6 +81,8 @@ class Breaker:
         *in_flight* attempts may have failed by one and the same hiccup, which a provider that is well
         again is forgiven.
         """
+        if self._own:
+            return self._own
         value = self._value.read()
         if value.get("reason") or value.get("count", 0) < _THRESHOLD:
             return str(value.get("reason", ""))

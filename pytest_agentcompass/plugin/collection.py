@@ -139,10 +139,3 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             run.context.directory.write_planned(cases, add=run.context.resumed)
         except AgentCompassError as error:
             raise pytest.UsageError(error.message) from None
-
-
-def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """Show what task files said that a user should know."""
-    notes = run_of(config).notes
-    shown = [f"agentcompass: note: {note}" for note in notes[:20]]
-    return shown + ([f"agentcompass: and {len(notes) - 20} more notes"] if len(notes) > 20 else [])

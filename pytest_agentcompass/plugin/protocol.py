@@ -139,7 +139,7 @@ def pytest_runtest_makereport(
             if isinstance(item, AttemptItem):
                 _shape(item, attempt, report, call)
             else:
-                _shape_own(attempt, report, call)
+                _shape_own(item, attempt, report, call)
         elif attempt is not None and attempt.record is not None and item.config.getoption("xmlpath", None):
             _properties(attempt.record, report)  # pytest's JUnit file takes them from the report of the teardown
         _clean(report)
@@ -161,6 +161,9 @@ def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call:
     if foreign:
         _stop_for(attempt, error, call.when)
     record = attempt.conclude()
+    if attempt.unstored:
+        _shape_unstored(item, attempt, report)
+        return
     _properties(record, report)
     outcome = record.outcome
     if _expected(report, call, outcome):
@@ -189,6 +192,13 @@ def _path(attempt: Attempt, record: AttemptRecord) -> str:
     return f"{folder}/record.json"
 
 
+def _shape_unstored(item: pytest.Item, attempt: Attempt, report: pytest.TestReport) -> None:
+    """The attempt's record could not be stored, so it counts as not made: an error, and the run ends here."""
+    report.outcome, report.when = "failed", "setup"
+    report.longrepr = f"the attempt was made, but its record could not be stored: {attempt.unstored}"
+    item.session.shouldstop = f"agentcompass: {attempt.run_context.admission.breaker.reason}"
+
+
 def _stop_for(attempt: Attempt, error: BaseException | None, when: str) -> None:
     """Take an exception that is none of ours as the attempt's end: a skip, a fixture's fault, something in the body."""
     assert error is not None
@@ -211,7 +221,7 @@ def _crash(report: pytest.TestReport) -> str:
     return str(getattr(getattr(report.longrepr, "reprcrash", None), "message", "")).partition("\n")[0]
 
 
-def _shape_own(attempt: Attempt, report: pytest.TestReport, call: pytest.CallInfo[Any]) -> None:
+def _shape_own(item: pytest.Item, attempt: Attempt, report: pytest.TestReport, call: pytest.CallInfo[Any]) -> None:
     """A test of the user's own: pytest's outcome stands; without `evaluate()` it is the verdict too."""
     if call.when == "setup" and call.excinfo is None:
         return
@@ -225,6 +235,9 @@ def _shape_own(attempt: Attempt, report: pytest.TestReport, call: pytest.CallInf
             attempt.result.metrics = {contract.primary: error is None}
             attempt.evaluated = True
     record = attempt.finish()
+    if attempt.unstored:
+        _shape_unstored(item, attempt, report)
+        return
     _properties(record, report)
     if isinstance(error, AttemptStopped):
         report.longrepr = failure_text(record, _path(attempt, record))

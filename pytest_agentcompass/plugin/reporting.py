@@ -13,6 +13,7 @@ from ..redaction import clean_text
 from ..reports.extra import write_extra_reports
 from ..reports.text import problems, request_table, rerun_hint, results_lines
 from ..reports.write import collect_results, write_files
+from ..results.layout import escape_id
 from .selection import adopt_requests
 from .settled import SETTLED
 
@@ -22,6 +23,21 @@ if TYPE_CHECKING:
     from .session import AgentCompassRun
 
 __all__ = ["Reporting"]
+
+
+def _stopped(session: pytest.Session, status: int) -> bool:
+    return bool(session.shouldfail or session.shouldstop) or status == pytest.ExitCode.INTERRUPTED
+
+
+def _redden(session: pytest.Session) -> None:
+    """Let no run look green whose outcomes are not whole; pytest's other codes keep their meaning."""
+    if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _tail(nodeid: str) -> str:
+    """Return request, task and attempt of an item of ours."""
+    return "::".join(nodeid.rsplit("::", 3)[-3:])
 
 
 class Reporting:
@@ -37,6 +53,7 @@ class Reporting:
         self._interrupted = False
         self.duplicates: list[str] = []
         self.removed = False
+        self.gone: list[str] = []
         self.failed_reports = ""
 
     # -- what is planned and what arrives ------------------------------------------------------
@@ -115,8 +132,9 @@ class Reporting:
         self.results = collect_results(
             self.run.context.directory, contracts=self._contracts(), aggregate=self._aggregate
         )
+        self._look_for_records(session, status)
         if self.run.gates is not None:
-            self.run.gates.decide(session, self.results, [*self.lost, *self.duplicates])
+            self.run.gates.decide(session, self.results, [*self.lost, *self.duplicates, *self.gone])
         self.files = [path.name for path in write_files(self.run.context.directory, self.results)]
         for result in self.results:
             self.run.context.events.emit("request_finalized", request=result.name, status=result.report["status"])
@@ -146,17 +164,25 @@ class Reporting:
     def _guard(self, session: pytest.Session, status: int) -> None:
         """Fail the run when an outcome that was planned never arrived: it must not look green."""
         self.duplicates = sorted(nodeid for nodeid, count in self.planned.items() if count > 1)
-        stopped = bool(session.shouldfail or session.shouldstop) or status == pytest.ExitCode.INTERRUPTED
-        if not stopped and not self.run.config.option.collectonly:
+        if not _stopped(session, status) and not self.run.config.option.collectonly:
             self.lost = sorted((self.planned - self.done).elements())
         assert self.run.context is not None
         plan = self.run.context.directory.path / "planned.jsonl"
         self.removed = bool(self.planned) and not plan.exists()  # by an agent, or by another process
-        if (self.lost or self.duplicates or self.removed) and status in (
-            pytest.ExitCode.OK,
-            pytest.ExitCode.TESTS_FAILED,
-        ):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.lost or self.duplicates or self.removed:
+            _redden(session)
+
+    def _look_for_records(self, session: pytest.Session, status: int) -> None:
+        """Fail the run when an attempt was reported, and its record is not there any more."""
+        stored = {(r.request, r.task_id, r.attempt) for result in self.results for r in result.records}
+        planned = [item for result in self.results for item in result.planned]
+        if len(stored) == len(planned) or _stopped(session, status):
+            return
+        ends = {_tail(nodeid) for nodeid in self.done}
+        names = {item: f"{escape_id(item[0])}::{escape_id(item[1])}::attempt{item[2]}" for item in planned}
+        self.gone = [name for item, name in names.items() if item not in stored and name in ends]
+        if self.gone:
+            _redden(session)
 
     # -- the last screen -----------------------------------------------------------------------
 
@@ -182,6 +208,8 @@ class Reporting:
                     write(line)
         for nodeid in self.lost[:20]:
             write(f"LOST: {nodeid} was planned, but its outcome never arrived", red=True)
+        for name in self.gone[:20]:
+            write(f"LOST: {name} was made, but its record was removed during the run", red=True)
         for nodeid in self.duplicates[:20]:
             write(f"DUPLICATE: {nodeid} was collected more than once", red=True)
         if self.removed:

@@ -103,6 +103,7 @@ def activate(config: pytest.Config) -> None:
         fixtures,
         gates,
         loop,
+        notes,
         ordering,
         progress,
         protocol,
@@ -127,6 +128,7 @@ def activate(config: pytest.Config) -> None:
     manager.register(selection.Selection(run), "agentcompass-selection")
     manager.register(ordering.Ordering(run), "agentcompass-ordering")
     manager.register(control.RunControl(run), "agentcompass-control")
+    manager.register(notes.Notes(run), "agentcompass-notes")
     if not run.is_worker:
         manager.register(reporting.Reporting(run), "agentcompass-reporting")
         manager.register(progress.ProgressStart(run), "agentcompass-progress-start")

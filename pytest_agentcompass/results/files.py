@@ -85,12 +85,15 @@ def write_atomic(path: Path, content: bytes | Iterable[bytes], *, sync: bool = T
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = _create(temporary)
-        with open(handle, "wb") as file:
-            file.writelines(parts)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
+        _fill(handle, parts, sync)
+        try:
+            os.replace(temporary, path)
+        except FileNotFoundError:  # somebody removed the folder this moment
+            if not isinstance(content, bytes):
+                raise
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _fill(_create(temporary), [content], sync)
+            os.replace(temporary, path)
         if sync and sync_name:
             _sync_directory(path.parent)
     except OSError as error:
@@ -99,6 +102,14 @@ def write_atomic(path: Path, content: bytes | Iterable[bytes], *, sync: bool = T
     except BaseException:
         _discard(temporary)
         raise
+
+
+def _fill(handle: int, parts: Iterable[bytes], sync: bool) -> None:
+    with open(handle, "wb") as file:
+        file.writelines(parts)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _discard(path: Path) -> None:

@@ -160,3 +160,46 @@ def test_a_fault_in_the_reports_is_no_traceback(suite: Suite) -> None:
     assert result.counts == {"passed": 1}
     assert result.verdicts() == {"a::1": True}
     result.check_clean()
+
+
+DRIVERS = pytest.mark.parametrize("words", [["-n0"], ["-n2"], ["concurrency=2"]], ids=["serial", "n2", "engine"])
+
+
+@DRIVERS
+@pytest.mark.parametrize("what", ["", "/run/*", "/run/*/attempts", "/run/*/planned.jsonl"])
+def test_results_that_are_removed_during_the_run(suite: Suite, words: list[str], what: str) -> None:
+    """An agent (or another process) that removes results makes the run red; what is gone is said, not traced."""
+    results = f"{suite.path}/agentcompass-results"
+    wait = f"until test -e {results}/run/*/attempts/tasks/a/1/record.json; do sleep 0.05; done"
+    suite.tasks(task("a"), task("b", verify=f"{wait}; rm -rf {results}{what}"), task("c"))
+    result = suite.run(*RUN, *words)
+    assert result.ret == 1, result.out + result.err
+    expected = "LOST: tasks::a::attempt1 was made" if what.endswith("attempts") else "was removed during the run"
+    assert expected in result.out
+    result.check_clean()
+    assert suite.sandboxes() == []
+
+
+@DRIVERS
+def test_a_record_that_cannot_be_stored_ends_the_run(suite: Suite, words: list[str]) -> None:
+    """Where a record cannot be written (a full disk) the attempt is no result, nothing new starts, and it is said."""
+    place = f"{suite.path}/agentcompass-results/run/*/attempts/tasks/full/1"
+    wait = f"until test -e {suite.path}/agentcompass-results/run/*/attempts/tasks/a/1/record.json; do sleep 0.05; done"
+    spoil = f"{wait}; set -- {place}; rm -rf $1; touch $1"
+    suite.tasks(task("a"), task("full", verify=spoil), *(task(f"later{n}", verify="sleep 1") for n in range(6)))
+    result = suite.run(*RUN, *words)
+    assert result.ret in (1, 2), result.out + result.err
+    assert "its record could not be stored: " in result.out
+    assert "STOPPED: results cannot be stored: " in result.out
+    result.check_clean()
+    records = result.records()
+    assert records["a::1"]["passed"] is True
+    assert "full::1" not in records
+    assert len(records) < 5
+    assert suite.sandboxes() == []
+    spoilt = next(result.run_dir.glob("attempts/tasks/full/1"))
+    spoilt.unlink()
+    suite.tasks(task("a"), task("full"), *(task(f"later{n}") for n in range(6)))
+    again = suite.run(*RUN, *words, "--agentcompass-resume=last")
+    assert again.ret == 0, again.out
+    assert again.counts == {"passed": 8}

@@ -151,3 +151,42 @@ def test_a_new_run_may_reuse_graded_attempts_of_an_older_one(suite: Suite, words
     refused = suite.run(*RUN, "runtime.reuse=true", "runtime.reuse_run_id=lost", *words)
     assert refused.ret == 1
     assert "no run 'lost'" in refused.out
+
+
+@pytest.mark.parametrize("damage", [b"{\n", b"\xff\xfe\n", b'{"request": "tasks"}\n', b"[]\n", b"\x00" * 40])
+def test_a_damaged_plan_is_named(suite: Suite, damage: bytes) -> None:
+    """A resume of a run whose plan cannot be read names the file and what to do; records are not touched."""
+    suite.tasks(counted(suite, "a"))
+    first = suite.run(*RUN)
+    plan = first.run_dir / "planned.jsonl"
+    plan.write_bytes(plan.read_bytes() + damage)
+    for words in ([], ["-n2"], ["concurrency=2"]):
+        again = suite.run(*RUN, RESUME, *words)
+        assert again.ret == 4, again.out + again.err
+        assert f"{plan}: damaged" in again.err
+        again.check_clean()
+    assert ran(suite) == ["a"]
+    assert first.verdicts() == {"a::1": True}
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("0.0.1", "0.0.1"), ("99.0", "99.0"), (None, "an unknown version"), ("", "")]
+)
+def test_a_run_of_another_version(suite: Suite, version: str | None, said: str) -> None:
+    """A resume says which version began the run, where it is another one; what that finished is kept."""
+    suite.tasks(counted(suite, "a"), counted(suite, "b"))
+    first = suite.run(*RUN)
+    shutil.rmtree(first.run_dir / "attempts/tasks/b")
+    info = first.run_info()
+    if version is None:
+        del info["versions"]
+    elif version:
+        info["versions"]["pytest-agentcompass"] = version
+    (first.run_dir / "run.json").write_text(json.dumps(info))
+    for words in ([], ["-n2"]):
+        again = suite.run(*RUN, RESUME, *words)
+        assert again.ret == 0, again.out + again.err
+        note = f"the run was begun by pytest-agentcompass {said}"
+        assert again.out.count(note) == bool(said)
+        assert again.counts == {"passed": 2}
+    assert ran(suite) == ["a", "b", "b"]

@@ -165,3 +165,28 @@ def test_a_stopped_run_waits_for_no_retry(suite: Suite) -> None:
     assert list(result.records()) == ["bad::1"]
     again = suite.run("--agentcompass", "--agentcompass-resume=last", "retries=0")
     assert again.counts == {"failed": 1, "passed": 1, "error": 1}, again.out
+
+
+@DRIVERS
+def test_a_lasting_error_is_not_tried_again(suite: Suite, words: list[str]) -> None:
+    """An error that says that it lasts (an image that does not exist) ends its attempt at the first try."""
+    suite.tasks(task("lasts"), task("passes"))
+    suite.write(
+        "conftest.py",
+        "from pytest_agentcompass import SandboxError, current_attempt\n"
+        "from pytest_agentcompass.environments.host_process import HostProcessEnvironment\n"
+        "class Picky(HostProcessEnvironment):\n    id = 'picky'\n"
+        "    async def open(self, req, plan):\n"
+        "        lasts = current_attempt().task_id == 'lasts'\n"
+        "        with open(req.benchmark.params['path'] + '.log', 'a') as file:\n"
+        "            print(current_attempt().task_id, file=file)\n"
+        "        raise SandboxError('no such image', lasting=lasts)\n"
+        "def pytest_agentcompass_register(registry):\n    registry.add('environment', Picky)\n",
+    )
+    delays = ("execution.retry_min_delay_seconds=0", "execution.retry_max_delay_seconds=0")
+    result = suite.run(*TASKS, "harness=nop", "environment=picky", "retries=2", *delays, *words)
+    assert result.ret == 1, result.out
+    tries = {name: len(record["retries"]) for name, record in result.records().items()}
+    assert tries == {"lasts::1": 0, "passes::1": 2}
+    log = next(suite.path.glob("*.log")).read_text().split()
+    assert (log.count("lasts"), log.count("passes")) == (1, 3)
