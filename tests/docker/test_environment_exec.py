@@ -101,19 +101,19 @@ def test_statuses_are_the_commands_own(run: Run, sandbox: DockerSession, command
 @pytest.mark.parametrize(
     "command",
     [
-        "sleep 30 & echo started; exit 4",
-        "setsid nohup sleep 30 & echo started; exit 4",
-        """python3 -c "import subprocess; subprocess.Popen(['sleep','30'])"; echo started; exit 4""",
+        "sleep 300 & echo started; exit 4",
+        "setsid nohup sleep 300 & echo started; exit 4",
+        """python3 -c "import subprocess; subprocess.Popen(['sleep','300'])"; echo started; exit 4""",
     ],
 )
 def test_background_child_does_not_hold_the_return(run: Run, sandbox: DockerSession, command: str) -> None:
     """The return waits for the foreground process alone; what is left behind goes on, and the cut is said."""
     begun = time.monotonic()
-    result = run(sandbox.exec(command, shell=True, timeout=25))
-    assert time.monotonic() - begun < 20
+    result = run(sandbox.exec(command, shell=True, timeout=200))
+    assert time.monotonic() - begun < 100
     assert (result.returncode, result.stdout, result.timed_out) == (4, "started\n", False)
     assert result.truncated
-    assert _alive(run, sandbox, "sleep 30")
+    assert _alive(run, sandbox, "sleep 300")
 
 
 _FAMILIES = {
@@ -193,12 +193,12 @@ def test_removed_while_a_command_runs(
     """A container that is removed from outside ends the command with EnvironmentGone, which holds its output."""
 
     async def lose() -> None:
-        task = asyncio.ensure_future(sandbox.exec("echo first; sleep 60; echo last", shell=True))
+        task = asyncio.ensure_future(sandbox.exec("echo first; sleep 300; echo last", shell=True))
         while not (await sandbox.exec(["pgrep", "sleep"])).ok:
             await asyncio.sleep(0.1)
         docker_client.remove_container(sandbox.info["container"], force=True)
         with pytest.raises(EnvironmentGone, match="removed from outside") as caught:
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, 60)  # far from the end of the command
         assert caught.value.partial.stdout == "first\n"  # type: ignore[attr-defined]
 
     run(lose())
@@ -212,7 +212,7 @@ def test_main_process_that_ends_is_named(run: Run, sandboxes: Any, base_image: s
     command = ("sh", "-c", "sleep 2; echo bye; exit 7")
     sandbox = sandboxes.open(EnvironmentSpec(image=base_image, command=command))
     with pytest.raises(EnvironmentGone, match=r"main process ended with status 7.*bye"):
-        run(asyncio.wait_for(sandbox.exec(["sleep", "60"]), 8))
+        run(asyncio.wait_for(sandbox.exec(["sleep", "300"]), 60))
     with pytest.raises(EnvironmentGone, match="status 7"):
         run(sandbox.exec(["true"]))
     assert run(sandbox.read_bytes("/etc/hostname"))
