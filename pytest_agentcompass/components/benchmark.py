@@ -151,7 +151,8 @@ class BaseBenchmark(abc.ABC):
         """Write files of the benchmark's own beside the summary and return their paths.
 
         *attempts* are the request's records with the folders of their attempts, *planned* all planned task
-        ids and attempt numbers. Called at the end of a run and when reports are rebuilt from records.
+        ids and attempt numbers. Long outputs are cut and plan, environment and telemetry are left out of the
+        records: `record.json` in the folder has all. Called at the end of a run and when reports are rebuilt from records.
         """
         return []
 
