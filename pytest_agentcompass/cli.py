@@ -13,6 +13,7 @@ from .errors import AgentCompassError, ConfigError
 
 if TYPE_CHECKING:
     from .components.registry import Registry
+    from .results.rundir import RunDirectory
 
 __all__ = ["main"]
 
@@ -39,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     show = verbs.add_parser("show", help="print a run, or one attempt of it")
     show.add_argument("directory", metavar="DIR", help="a run directory, a run id, or `last`")
     show.add_argument("task", metavar="TASK", nargs="?", help="a task id, or TASK/N for attempt N")
+    show.add_argument(
+        "-f", "--follow", action="store_true", help="print what happens, and the task's logs, until it ends"
+    )
     show.set_defaults(verb=_show)
     regrade = verbs.add_parser("regrade", help="evaluate again from stored answers and artifacts, into a new run")
     regrade.add_argument("directory", metavar="DIR", help="a run directory, a run id, or `last`")
@@ -119,8 +123,21 @@ def _show(arguments: argparse.Namespace) -> int:
     from .results.rundir import RunDirectory
 
     run = RunDirectory.open(_find(arguments))
+    if arguments.follow:
+        return _follow(run, arguments.task or "")
     for line in show_attempts(run, arguments.task) if arguments.task else show_run(run):
         print(line)
+    return 0
+
+
+def _follow(run: RunDirectory, task: str) -> int:
+    from .reports.follow import follow
+
+    try:
+        for line in follow(run, task):
+            print(line, flush=True)
+    except KeyboardInterrupt:
+        pass  # whoever looks has seen enough; the run goes on
     return 0
 
 

@@ -18,7 +18,7 @@ from ..components.owner import boot_id, host_name, owner_alive, process_start_ti
 from ..errors import ResultsError
 from .files import json_row, parse_json, remove_temporary
 
-__all__ = ["Claim", "RunLock", "acquire", "claim", "is_claimed", "lock_owner"]
+__all__ = ["Claim", "RunLock", "acquire", "claim", "in_use", "is_claimed", "lock_owner"]
 
 _LOCK = "run.lock"
 _JOINED = "run.joined"
@@ -109,6 +109,12 @@ def lock_owner(run: Path) -> dict[str, Any]:
         return _read_owner(handle)
     finally:
         os.close(handle)
+
+
+def in_use(run: Path) -> bool:
+    """Whether a process works in the run; True also where its owner is on another machine, which nobody can see."""
+    owner = lock_owner(run)
+    return bool(owner) and _alive(owner)
 
 
 def _patient_owner(run: Path) -> dict[str, Any]:
