@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("httpx", reason="needs the extra models")
 
@@ -23,6 +25,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("base_image")]
 SHARED = Path(__file__).parents[2].parent / "shared" / "tasks"
 KEY = "sk-test-4712-secret"
 IMAGE = "pytest-agentcompass-test:bookworm"
+CONFORMANCE_BASE = "agentcompass-base:bookworm"
 FOLDERS = "/root /tmp /home /etc"
 LOOK = f"(env; cat /proc/*/environ /proc/*/cmdline; grep -rs sk-test-4712 {FOLDERS}) > /seen.txt 2>/dev/null; true"
 
@@ -85,6 +88,7 @@ def move(harness: str, command: str) -> dict[str, Any]:
         return {"text": json.dumps({"commands": [{"keystrokes": command, "wait": "done"}]}), **usage}
     calls = {
         "tool_loop": {"name": "bash", "arguments": {"command": command}},
+        "mini_swe_agent": {"name": "bash", "arguments": {"command": command}},
         "claude_code": {"name": "Bash", "arguments": {"command": command, "description": "work"}},
         "codex": {"name": "exec_command", "arguments": {"cmd": command}},
     }
@@ -93,6 +97,8 @@ def move(harness: str, command: str) -> dict[str, Any]:
 
 def end(harness: str) -> list[dict[str, Any]]:
     """Return the turns with which a conversation ends."""
+    if harness == "mini_swe_agent":
+        return [move(harness, "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")]
     usage = {"usage": {"input": 1000, "output": 100}}
     return [{"text": '{"done": true}' if harness == "terminus" else "done", **usage}]
 
@@ -142,36 +148,53 @@ def test_programs_work_as_the_containers_user(tmp_path: Path, harness: str) -> N
     assert records["one"]["passed"] is True, printed
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the conformance tasks (../shared/tasks) are not there")
-@pytest.mark.parametrize("harness", ["tool_loop", "terminus"])
-def test_agents_solve_conformance_tasks(tmp_path: Path, harness: str) -> None:
-    """The reference agents solve two handed tasks with the solutions' own moves and fail one with wrong moves."""
+@pytest.fixture
+def handed_tasks(docker_client: Any) -> Path:
+    """The handed Terminal-Bench tasks of the first format; skips where they or their image are not there."""
+    if not SHARED.is_dir():
+        pytest.skip("the conformance tasks (../shared/tasks) are not there")
+    if not docker_client.images(name=CONFORMANCE_BASE):
+        pytest.skip(f"the image {CONFORMANCE_BASE} is not there")
+    return SHARED / "tb1"
+
+
+@pytest.mark.parametrize("harness", ["tool_loop", "terminus", "mini_swe_agent", "claude_code", "codex"])
+def test_agents_solve_conformance_tasks(tmp_path: Path, handed_tasks: Path, harness: str) -> None:
+    """Agents solve two handed tasks with the solutions' own moves and fail one with wrong moves, all of it counted."""
+    words = [f"harness.program={program(PROGRAMS[harness])}"] if harness in PROGRAMS else []
+    if harness == "mini_swe_agent" and importlib.util.find_spec("minisweagent") is None:
+        pytest.skip("needs the extra mini-swe-agent")
     names = ("csv-cleanup", "access-log-report", "fix-slugify")
-    solutions = {name: (SHARED / "tb1" / name / "solution.sh").read_text() for name in names[:2]}
+    solutions = {name: (handed_tasks / name / "solution.sh").read_text() for name in names[:2]}
     moves = [answers(name, move(harness, text), *end(harness)) for name, text in solutions.items()]
     moves.append(answers("fix-slugify", move(harness, "touch /tmp/nothing"), *end(harness)))
-    words = ["benchmark=terminal_bench", f"benchmark.path={SHARED / 'tb1'}", f"sample_ids=[{','.join(names)}]"]
+    words += ["benchmark=terminal_bench", f"benchmark.path={handed_tasks}", f"sample_ids=[{','.join(names)}]"]
     with scripted(*moves) as server:
         records, directory, printed = run(tmp_path, server, harness, *words, "concurrency=2")
     assert {name: record["passed"] for name, record in records.items()} == {
         "csv-cleanup": True, "access-log-report": True, "fix-slugify": False,
     }, printed  # fmt: skip
+    for name, record in records.items():
+        assert record["failure_mode"] == "none", (name, record["issues"])
+        assert (record["usage"]["input_tokens"] >= 2000, record["usage"]["cost_usd"] > 0) == (True, True)
+        assert next(directory.glob(f"attempts/*/{name}*/1/trajectory.jsonl")).stat().st_size > 0
     if harness == "terminus":
         folder = next(directory.glob("attempts/*/csv-cleanup*/1"))
         assert {path.name for path in (folder / "panes").iterdir()} >= {"pre-agent.txt", "post-agent.txt"}
-        assert (folder / "recording.cast").stat().st_size > 0
+        assert "contacts.csv" in recorded(folder / "recording.cast")
         assert "contacts.csv" in (folder / "commands.txt").read_text()
 
 
-def keys_of_solution(name: str) -> dict[str, Any]:
+def keys_of_solution(path: Path) -> dict[str, Any]:
     """Return the turn in which an agent types a task's own `solution.yaml`."""
-    import yaml
-
     commands = []
-    for step in yaml.safe_load((SHARED / "tb1" / name / "solution.yaml").read_text()):
+    for step in yaml.safe_load(path.read_text()):
         keys = step["command"] + ("\n" if step.get("append_enter", True) and not step.get("block") else "")
         commands.append({"keystrokes": keys, **({"wait": "done", "timeout": 60} if step.get("block") else {})})
     return {"text": json.dumps({"commands": commands})}
+
+
+MOMENTS = ("pre-agent", "post-agent", "post-test")
 
 
 def recorded(cast: Path) -> str:
@@ -183,12 +206,14 @@ def recorded(cast: Path) -> str:
     return "".join(text for _, kind, text in events if kind == "o")
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the conformance tasks (../shared/tasks) are not there")
 @pytest.mark.parametrize("harness", ["oracle", "terminus"])
-def test_the_terminal_is_kept_before_after_and_after_the_tests(tmp_path: Path, harness: str) -> None:
+def test_the_terminal_is_kept_before_after_and_after_the_tests(
+    tmp_path: Path, handed_tasks: Path, harness: str
+) -> None:
     """Where the tests run in the agent's shell its pane is kept three times, and all of it is recorded."""
-    with scripted({"turns": [keys_of_solution("deploy-shell"), *end("terminus")]}) as server:
-        words = ["benchmark=terminal_bench", f"benchmark.path={SHARED / 'tb1'}", "sample_ids=[deploy-shell]"]
+    moves = keys_of_solution(handed_tasks / "deploy-shell" / "solution.yaml")
+    with scripted({"turns": [moves, *end("terminus")]}) as server:
+        words = ["benchmark=terminal_bench", f"benchmark.path={handed_tasks}", "sample_ids=[deploy-shell]"]
         records, directory, printed = run(tmp_path, server, harness, *words)
     assert records["deploy-shell"]["passed"] is True, printed
     folder = next(directory.glob("attempts/*/deploy-shell*/1"))
@@ -201,6 +226,3 @@ def test_the_terminal_is_kept_before_after_and_after_the_tests(tmp_path: Path, h
     assert "DEPLOY_ENV" in shown
     assert "run.sh" in shown
     assert "DEPLOY_ENV" in (folder / "commands.txt").read_text()
-
-
-MOMENTS = ("pre-agent", "post-agent", "post-test")
