@@ -36,6 +36,11 @@ def cases(nodeids: list[str]) -> list[str]:
     return ["::".join(nodeid.split("::")[-2:]) for nodeid in nodeids]
 
 
+def _heed_interrupts() -> None:
+    """Let the child have its Ctrl-C although a test run in the background ignores it, and hands that on."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @dataclass(frozen=True)
 class Result:
     """What a pytest run printed, and the run directory that it left."""
@@ -206,6 +211,7 @@ class Suite:
             text=True,
             errors="replace",
             start_new_session=True,
+            preexec_fn=_heed_interrupts,
         )
         return Running(process, self)
 
