@@ -113,9 +113,18 @@ def _report(arguments: argparse.Namespace) -> int:
     results = collect_results(run)
     for path in [*write_files(run, results), *write_extra_reports(run, results, registry)]:
         print(path)
-    for damage in run.damaged:
-        print(f"agentcompass: {damage}", file=sys.stderr)
+    _say_damage(run)
     return 0
+
+
+def _say_damage(run: RunDirectory) -> None:
+    """Name the files of *run* that could not be read, in whole or in part."""
+    from .results.events import bad_lines_note, read_events
+
+    events = run.path / "events.jsonl"
+    bad = read_events(events)[1]
+    for text in [*map(str, run.damaged), *([bad_lines_note(events, bad)] if bad else [])]:
+        print(f"agentcompass: {text}", file=sys.stderr)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -127,6 +136,7 @@ def _show(arguments: argparse.Namespace) -> int:
         return _follow(run, arguments.task or "")
     for line in show_attempts(run, arguments.task) if arguments.task else show_run(run):
         print(line)
+    _say_damage(run)
     return 0
 
 

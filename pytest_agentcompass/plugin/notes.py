@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ..redaction import clean_text
+from ..results.rundir import Damage
 
 if TYPE_CHECKING:
     from .session import AgentCompassRun
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Notes"]
 
 _SHOWN = 20
-_WIRE = "agentcompass_notes"  # what a worker tells its controller
+_WIRE, _DAMAGE = "agentcompass_notes", "agentcompass_damage"  # what a worker tells its controller
 
 
 class Notes:
@@ -35,15 +37,24 @@ class Notes:
         if self.run.is_worker:
             output: dict[str, Any] = session.config.workeroutput  # type: ignore[attr-defined]
             output[_WIRE] = [clean_text(note) for note in self.run.notes]
+            output[_DAMAGE] = [(str(item.path), clean_text(item.reason)) for item in self._damaged()]
         return (yield)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take in the notes of a worker."""
-        self.run.notes.extend(getattr(node, "workeroutput", {}).get(_WIRE, ()))
+        output = getattr(node, "workeroutput", {})
+        self.run.notes.extend(output.get(_WIRE, ()))
+        known = {item.path for item in self._damaged()}
+        found = [Damage(Path(path), reason) for path, reason in output.get(_DAMAGE, ())]
+        self._damaged().extend(item for item in found if item.path not in known)
+
+    def _damaged(self) -> list[Damage]:
+        return self.run.context.directory.damaged if self.run.context is not None else []
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Show what was not shown yet."""
+        self.run.notes.extend(f"{item}: damaged, so that it counted as not there" for item in self._damaged())
         for line in self._lines() if not self.run.is_worker and self.run.context is not None else ():
             terminalreporter.write_line(line)
 

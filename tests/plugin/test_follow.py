@@ -115,6 +115,23 @@ def test_a_run_that_is_over(suite: Suite) -> None:
         list(follow(run, "be"))
 
 
+def test_what_cannot_be_read_is_said_once(suite: Suite) -> None:
+    """`show` and `report` name each damaged file once, with the number of bad lines of the events."""
+    suite.tasks(task("a"), task("b"))
+    result = suite.run(*AGENT)
+    (result.run_dir / "attempts/tasks/b/1/record.json").write_bytes(b'{"half')
+    with (result.run_dir / "events.jsonl").open("ab") as file:
+        file.write(b'{"time": NaN}\n\xff\xfe\n{"torn')
+    for verb in ("show", "report"):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest_agentcompass", verb, "last"], cwd=suite.path, env=suite.env,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0
+        assert done.stderr.count("b/1/record.json: ") == 1
+        assert done.stderr.count("events.jsonl: 3 lines could not be read") == 1
+
+
 def test_files_that_grow_and_are_written_anew(suite: Suite) -> None:
     """A line is shown once, when it is whole; a file that was written anew is shown from its beginning."""
     suite.tasks(task("a"))

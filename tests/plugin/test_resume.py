@@ -92,16 +92,19 @@ def test_a_changed_task_is_made_again(suite: Suite) -> None:
     assert ran(suite) == ["a", "b", "b"]
 
 
-def test_torn_and_foreign_files_are_redone(suite: Suite) -> None:
+@DRIVERS
+def test_torn_and_foreign_files_are_redone(suite: Suite, words: list[str]) -> None:
     """A torn record is counted, said and made again; the rest stands."""
     suite.tasks(counted(suite, "a"), counted(suite, "b"))
     first = suite.run(*RUN)
     record = first.run_dir / "attempts/tasks/b/1/record.json"
     record.write_bytes(record.read_bytes()[:100])
-    again = suite.run(*RUN, RESUME)
+    again = suite.run(*RUN, RESUME, *words)
     assert again.ret == 0, again.out
     assert ran(suite) == ["a", "b", "b"]
     assert again.verdicts() == {"a::1": True, "b::1": True}
+    assert again.out.count(f"agentcompass: note: {record}: ") == 1
+    assert len(again.summary()["problems"]) == 1
 
 
 def test_a_run_in_use_is_refused(suite: Suite) -> None:
