@@ -171,5 +171,6 @@ def _usage(usage: Mapping[str, Any]) -> TokenUsage:
         input=tokens(usage.get("prompt_tokens")),
         output=tokens(usage.get("completion_tokens")),
         cached=tokens(details.get("cached_tokens")),
+        cache_write=tokens(details.get("cache_write_tokens")),
         reasoning=tokens(written.get("reasoning_tokens")),
     )

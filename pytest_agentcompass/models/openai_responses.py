@@ -127,9 +127,11 @@ def _media(part: tuple[Any, str, str]) -> dict[str, Any]:
 
 
 def _usage(usage: Mapping[str, Any]) -> TokenUsage:
+    details = usage.get("input_tokens_details") or {}
     return TokenUsage(
         input=tokens(usage.get("input_tokens")),
         output=tokens(usage.get("output_tokens")),
-        cached=tokens((usage.get("input_tokens_details") or {}).get("cached_tokens")),
+        cached=tokens(details.get("cached_tokens")),
+        cache_write=tokens(details.get("cache_write_tokens")),
         reasoning=tokens((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
     )
