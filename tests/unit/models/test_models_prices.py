@@ -71,7 +71,7 @@ USAGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("protocol", USAGES)
 def test_protocols_tell_alike_what_the_cache_did(protocol: str) -> None:
-    """Input is all of the prompt, whatever a protocol's own numbers count; cached and written tokens are parts of it."""
+    """Input is all of the prompt, whatever a protocol counts as such; cached and written tokens are parts of it."""
     usage = protocol_named(protocol).reply(USAGES[protocol]).usage
     assert (usage.input, usage.output, usage.cached, usage.cache_write) == (100, 5, 60, 30)
 
