@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from .options import SELECTED, add_options, is_active, option, split_paths
+from .options import SELECTED, add_options, existing_paths, is_active, option, split_paths
 
 __all__: list[str] = []
 
@@ -25,6 +25,14 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     from .. import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Let pytest load the conftest.py files of the paths among our words as it does for its own arguments."""
+    known = early_config.known_args_namespace
+    words = getattr(known, "agentcompass", None) or []
+    known.file_or_dir = [*known.file_or_dir, *existing_paths(words, early_config.invocation_params.dir)]
 
 
 @pytest.hookimpl(tryfirst=True)

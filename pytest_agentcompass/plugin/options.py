@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-__all__ = ["SELECTED", "add_options", "is_active", "option", "setting_words", "split_paths", "start_folder"]
+__all__ = [
+    "SELECTED",
+    "add_options",
+    "existing_paths",
+    "is_active",
+    "option",
+    "setting_words",
+    "split_paths",
+    "start_folder",
+]
 
 #: node ids of ours that were pasted on the command line
 SELECTED: pytest.StashKey[list[str]] = pytest.StashKey()
@@ -121,6 +130,11 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):  # too long for a name, or with a NUL: no file, so a setting
         return False
+
+
+def existing_paths(words: Sequence[str], folder: Path) -> list[str]:
+    """Return the words that are paths of files and folders, seen from *folder*; a node id counts by its file."""
+    return [word for word in words if (path := word.partition("::")[0]) and _exists(folder / path)]
 
 
 def split_paths(config: pytest.Config) -> None:

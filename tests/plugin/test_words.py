@@ -19,6 +19,21 @@ def test_words_may_stand_anywhere(suite: Suite) -> None:
     assert list(result.records()) == ["a::1", "a::2"]
 
 
+@pytest.mark.parametrize("more", [[], ["-n2"], ["--own"]])
+def test_paths_bring_their_conftest_files_from_anywhere(suite: Suite, more: list[str]) -> None:
+    """Started in another folder, a run has the plugins and options of its suite's conftest.py, as pytest's own has."""
+    suite.tasks(task("a"))
+    suite.requests({"name": "r"})
+    suite.write("own_plugin.py", "def pytest_report_header(): return 'own plugin here'")
+    add = "def pytest_addoption(parser): parser.addoption('--own', action='store_true')"
+    suite.write("conftest.py", f"pytest_plugins = ['own_plugin']\n{add}\n")
+    suite.write("elsewhere/note.txt", "")
+    words = ("--agentcompass", "../s.agentcompass.yaml", f"--rootdir={suite.path}", *more)
+    result = suite.run(*words, cwd="elsewhere", PYTHONPATH=str(suite.path))
+    assert result.counts == {"passed": 1}, result.out + result.err
+    assert "own plugin here" in result.out
+
+
 def test_settings_without_a_path_leave_the_projects_tests_alone(suite: Suite) -> None:
     """With settings and no path only the request is collected; with a path its tests run too."""
     suite.tasks(task("a"))
