@@ -10,10 +10,10 @@ from ..components.calls import call, is_cancellation
 from ..components.environment import EnvironmentSession
 from ..contracts.outcome import FailureMode, RunResult
 from ..contracts.task import PreparedTask
-from ..errors import AgentFailure, InfrastructureError
+from ..errors import AgentCompassError, AgentFailure, EnvironmentGone, InfrastructureError
 from ..planning.network import restriction_notice
 from .artifacts import collect_artifacts
-from .attempt_state import error_text
+from .attempt_state import AttemptStopped, error_text
 from .entry import AttemptEntry
 from .guarded import guarded
 
@@ -79,6 +79,10 @@ class AgentRun(AttemptEntry):
                 await self._run_once()
                 if not await self._next_step():
                     break
+        except AttemptStopped as stopped:
+            if isinstance(stopped.__cause__, EnvironmentGone):
+                await self._keep_what_is_left()
+            raise
         finally:
             await self.close_harness()
         if self.environment is not None:
@@ -211,6 +215,21 @@ class AgentRun(AttemptEntry):
                     raise
                 note = f"the agent's session could not be closed: {error_text(error)}"
                 self.result.note("close_harness", "close_failed", note)
+
+    async def _keep_what_is_left(self) -> None:
+        """Take the artifacts out of a sandbox that stopped; why the attempt ended is said already."""
+        assert self.plan is not None and self.environment is not None
+        limit = self.run_context.options.cleanup_grace_seconds
+        what = f"the time to take artifacts out of a stopped sandbox ({limit:g} s)"
+        plan, sandbox, result = self.plan, self.environment, self.result
+        with self._phase("collect_artifacts"):
+            try:
+                await guarded(
+                    lambda: collect_artifacts(plan.artifacts, sandbox, self.attempt_context, result, self.request),
+                    limit, 0.0, what,
+                )  # fmt: skip
+            except (AgentCompassError, OSError) as error:  # TimeoutError is one
+                result.note("collect_artifacts", "artifact_failed", error_text(error))
 
     async def _collect(self) -> None:
         assert self.plan is not None and self.prepared is not None and self.environment is not None

@@ -216,6 +216,7 @@ def test_main_process_that_ends_is_named(run: Run, sandboxes: Any, base_image: s
     with pytest.raises(EnvironmentGone, match="status 7"):
         run(sandbox.exec(["true"]))
     assert run(sandbox.read_bytes("/etc/hostname"))
+    assert [run(sandbox.is_dir(path)) for path in ("/etc", "/etc/hostname", "/etc/none")] == [True, False, False]
 
 
 def test_leftovers_are_ended_and_services_stay(run: Run, sandbox: DockerSession) -> None:

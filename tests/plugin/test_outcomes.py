@@ -329,3 +329,50 @@ def test_a_skip_in_a_component_skips_the_attempt(suite: Suite, workers: list[str
     assert (report["skipped"], report["errors"], report["passed"]) == (len(skipped), len(errors), len(fine))
     assert suite.sandboxes() == []
     result.check_clean()
+
+
+_GONE = """
+from pytest_agentcompass import EnvironmentGone
+from pytest_agentcompass.environments.host_process import HostProcessEnvironment
+class Mortal(HostProcessEnvironment):
+    id = "mortal"
+    async def open(self, req, plan):
+        session = await super().open(req, plan)
+        old, download, is_dir = session.exec, session.download, session.is_dir
+        async def run(command, **options):
+            done = await old(command, **options)
+            if "work" in str(command):
+                session.exec = lost
+            return await session.exec(command, **options) if session.exec is lost else done
+        async def lost(command, **options):
+            raise EnvironmentGone("the sandbox stopped")
+        async def dead(*args):
+            raise EnvironmentGone("the sandbox was removed")
+        session.exec = run
+        if "removed" in session.info["workdir"]:
+            session.download = session.is_dir = dead
+        return session
+def pytest_agentcompass_register(registry):
+    registry.add("environment", Mortal)
+"""
+
+
+@WORKERS
+def test_what_a_stopped_sandbox_holds_is_kept(suite: Suite, workers: list[str]) -> None:
+    """When the sandbox is gone the attempt is an error with the cause; artifacts are kept where they can be read."""
+    suite.tasks(*(task(name, artifacts=["out.txt", "none.txt"]) for name in ("stopped", "removed")))
+    suite.write("conftest.py", _GONE)
+    words = ("harness=command", "harness.command=echo work > out.txt", "environment=mortal")
+    result = suite.run(*TASKS, *words, *workers)
+    assert result.ret == 1
+    assert result.counts == {"error": 2}, result.out
+    assert set(result.modes().values()) == {"environment_error"}
+    kept = {
+        name.partition(":")[0]: record["artifacts"]["out.txt"]["status"] for name, record in result.records().items()
+    }
+    assert kept == {"stopped": "collected", "removed": "failed"}
+    assert (result.run_dir / "attempts/tasks/stopped/1/artifacts/out.txt").read_text() == "work\n"
+    for name, record in result.records().items():
+        assert record["issues"][0]["message"] == "the sandbox stopped", name
+    assert suite.sandboxes() == []
+    result.check_clean()

@@ -223,6 +223,14 @@ class DockerSession(EnvironmentSession):
         path = await self._from_tmpfs(self._path(src))
         return list(await in_thread(self._files.download_dir, path, Path(dst), self._limits))
 
+    async def is_dir(self, path: str) -> bool:
+        """Whether *path* is a folder; also told of a sandbox that stopped."""
+        if not self._on_tmpfs(self._path(path)):
+            state = await in_thread(self._files.state, self._path(path))
+            if state is None or state.kind != "link":
+                return state is not None and state.kind == "folder"
+        return await super().is_dir(path)
+
     async def read_bytes(self, path: str, *, limit: int | None = None) -> bytes:
         """Return a regular file's content; a link is followed inside the sandbox."""
         content: bytes = await in_thread(self._files.read, await self._from_tmpfs(self._path(path)), limit)
