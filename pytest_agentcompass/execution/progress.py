@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unicodedata import combining, east_asian_width
 
 from ..results.files import parse_json
 
@@ -16,6 +17,9 @@ __all__ = ["EventTail", "Progress", "duration_text", "finished_line", "status_li
 _WAITING = ("limit_wait", "retry_wait", "claim_wait")
 _OVER = ("attempt_finished", "reuse_loaded")
 _SHOWN = 3
+_NAME = 24  # columns that a task's id takes at most
+_NAME_LEAST = 6
+_PREFIX = "agentcompass: "
 _COSTS = ("cost_usd", "judge_cost_usd")
 Key = tuple[str, str, int]
 
@@ -24,12 +28,14 @@ Key = tuple[str, str, int]
 class Progress:
     """The state of a run, fed with events; times are seconds since the epoch.
 
-    *done* counts finished attempts by outcome, *active* holds phase and beginning of each attempt under way.
+    *done* counts finished attempts by outcome, *active* holds phase, beginning of the attempt and of the phase of
+    each attempt under way, *limits* what those wait for that wait for a limit.
     """
 
     total: int = 0
     done: Counter[str] = field(default_factory=Counter)
     active: dict[Key, tuple[str, float, float]] = field(default_factory=dict)
+    limits: dict[Key, str] = field(default_factory=dict)
     cost_usd: float = 0.0
     first: float | None = None
 
@@ -45,13 +51,14 @@ class Progress:
         elif kind == "phase_changed" and (key in self.active or event.get("phase") != "close"):
             begun = self.active[key][1] if key in self.active else when
             self.active[key] = (str(event.get("phase")), begun, when)
+            self.limits[key] = str(_payload(event).get("limit") or "")
             self.first = when if self.first is None else self.first
 
     def _finish(self, key: Key, event: Mapping[str, Any]) -> None:
         self.active.pop(key, None)
+        self.limits.pop(key, None)
         self.done[str(event.get("status") or "kept")] += 1
-        payload = event.get("payload")
-        costs = [payload.get(name) for name in _COSTS] if isinstance(payload, Mapping) else []
+        costs = [_payload(event).get(name) for name in _COSTS]
         self.cost_usd += sum(cost for cost in costs if isinstance(cost, int | float))
 
     @property
@@ -69,6 +76,11 @@ class Progress:
         if made <= 0 or self.first is None or self.finished >= self.total:
             return None
         return (now - self.first) / made * (self.total - self.finished)
+
+
+def _payload(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    payload = event.get("payload")
+    return payload if isinstance(payload, Mapping) else {}
 
 
 def _seconds(time: object) -> float:
@@ -107,7 +119,19 @@ def _event(line: bytes) -> dict[str, Any]:
 
 
 def status_line(progress: Progress, now: float, width: int) -> str:
-    """Return the live line: done and total, outcomes, score, cost, time to go, and the oldest active attempts."""
+    """Return the live line: done and total, outcomes, score, cost, time to go, and the oldest active attempts.
+
+    It takes *width* columns at most; where that is little, names are cut first, then what else does not fit.
+    """
+    head = " ".join(_figures(progress, now))
+    active = [_active(progress, key, now) for key in _oldest(progress)]
+    text = _with_names(_PREFIX + head, active, width)
+    if _columns(text) > width or (active and text == _PREFIX + head):
+        text = _with_names(head, active, width)
+    return _cut(text, width)
+
+
+def _figures(progress: Progress, now: float) -> list[str]:
     done, scored = progress.done, progress.done["passed"] + progress.done["failed"]
     parts = [f"[{progress.finished}/{progress.total}]"]
     parts += [f"{done[name]} {name}" for name in ("passed", "failed", "error", "skipped") if done[name]]
@@ -120,14 +144,43 @@ def status_line(progress: Progress, now: float, width: int) -> str:
         parts.append(f"ETA {duration_text(eta)}")
     waiting = progress.waiting()
     parts.append(f"{len(progress.active) - waiting} active" + (f", {waiting} waiting" if waiting else ""))
-    oldest = sorted(progress.active.items(), key=lambda item: item[1][1])[:_SHOWN]
-    names = [f"{_short(key)} {phase} {duration_text(max(0.0, now - since))}" for key, (phase, _, since) in oldest]
-    text = "agentcompass: " + "  ".join([" ".join(parts), *names])
-    return text if len(text) <= width else text[: max(0, width - 1)] + "~"
+    return parts
 
 
-def _short(key: Key) -> str:
-    return f"{''.join(c if c.isprintable() else '?' for c in key[1][:24])}#{key[2]}"
+def _oldest(progress: Progress) -> list[Key]:
+    return sorted(progress.active, key=lambda key: progress.active[key][1])[:_SHOWN]
+
+
+def _active(progress: Progress, key: Key, now: float) -> tuple[str, str]:
+    """Return an attempt's task id, and what is said behind it."""
+    phase, _, since = progress.active[key]
+    limit = progress.limits.get(key)
+    name = "".join(c if c.isprintable() else "?" for c in key[1])
+    said = f"waits for {limit}" if phase == "limit_wait" and limit else phase
+    return name, f"#{key[2]} {said} {duration_text(max(0.0, now - since))}"
+
+
+def _with_names(text: str, active: Sequence[tuple[str, str]], width: int) -> str:
+    for name, said in active:
+        room = width - _columns(text) - 2 - _columns(said)
+        if room < min(_NAME_LEAST, _columns(name)):
+            break
+        text += f"  {_cut(name, min(_NAME, room))}{said}"
+    return text
+
+
+def _columns(text: str) -> int:
+    """Return how many columns of a terminal *text* takes."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _cut(text: str, width: int) -> str:
+    """Return *text* in at most *width* columns, `~` standing for what was cut."""
+    if _columns(text) <= width:
+        return text
+    while text and _columns(text) > width - 1:
+        text = text[:-1]
+    return text + "~"
 
 
 def duration_text(seconds: float) -> str:

@@ -2,8 +2,8 @@
 
 * A terminal: below pytest's own output stands one line with what is going on, drawn once a second and wiped
   away before pytest writes anything. pytest's dots and `-v` lines stay as they are.
-* No terminal (continuous integration), attempts at once (`concurrency` or `-n`): a line per attempt as it
-  finishes, in place of its dot; with `-v` below pytest's own line; with `-q` none.
+* No terminal, or continuous integration (`CI` is set), and attempts at once (`concurrency` or `-n`): a line per
+  attempt as it finishes, in place of its dot; with `-v` below pytest's own line; with `-q` none.
 
 `runtime.progress`: auto (as above), on (also with `-q`, also one at a time), off.
 """
@@ -37,9 +37,15 @@ def choose_progress(run: AgentCompassRun) -> ProgressLines | LiveLine | None:
         return None
     if wanted == "auto" and config.option.verbose < 0:
         return None
-    if reporter.isatty and config.getoption("capture") != "no" and os.environ.get("TERM", "dumb") != "dumb":
+    if reporter.isatty and config.getoption("capture") != "no" and _can_draw():
         return LiveLine(run, reporter)
     return ProgressLines(run, reporter, always=wanted == "on")
+
+
+def _can_draw() -> bool:
+    """Whether what is drawn again and again does not end up in a log, as it does in continuous integration."""
+    ci = os.environ.get("CI") or os.environ.get("BUILD_NUMBER")  # as pytest tells it
+    return not ci and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class ProgressStart:
@@ -183,7 +189,7 @@ class LiveLine(_Counter):
             for event in self._tail.fresh():
                 self._progress.feed(event)
             self._progress.total = self.total
-            self._screen.show(status_line(self._progress, time.time(), self._reporter._tw.fullwidth - 1))
+            self._screen.show(status_line(self._progress, time.time(), self._screen.width - 1))
 
 
 class _Screen:
@@ -194,19 +200,29 @@ class _Screen:
         self._file = writer._file
         self._lock = threading.RLock()
         self._drawn = False
+        self._back = ""
         self._paused = False
         # pytest may capture the standard output while an attempt runs: a handle of our own reaches the terminal
         self._handle = os.dup(self._file.fileno() if hasattr(self._file, "fileno") else sys.__stdout__.fileno())  # type: ignore[union-attr]
         writer._file = _Wiping(self._file, self)
 
+    @property
+    def width(self) -> int:
+        """The columns of the terminal; pytest's writer cannot tell them while the output is captured."""
+        try:
+            return os.get_terminal_size(self._handle).columns or int(self._writer.fullwidth)
+        except OSError:
+            return int(self._writer.fullwidth)
+
     def show(self, text: str) -> None:
         """Draw *text* below the line that pytest is writing, and go back to where that was."""
         with self._lock:
-            if self._paused:
+            written, width = self._writer.width_of_current_line, max(1, self.width)
+            if self._paused or (written and written % width == 0):  # a full line: there is no place to go back to
                 return
             self._file.flush()
-            back = self._writer.width_of_current_line % max(1, self._writer.fullwidth)
-            self._put(f"\n\r\x1b[2K{text}\x1b[A\r" + (f"\x1b[{back}C" if back else ""))
+            self._back = "\x1b[A\r" + (f"\x1b[{written % width}C" if written else "")
+            self._put(f"\n\r\x1b[2K{text}{self._back}")
             self._drawn = True
 
     def pause(self, paused: bool) -> None:
@@ -219,7 +235,7 @@ class _Screen:
         """Take the line away."""
         if self._drawn:
             self._drawn = False
-            self._put("\x1b[J")
+            self._put(f"\x1b[B\r\x1b[J{self._back}")
 
     def _put(self, text: str) -> None:
         try:

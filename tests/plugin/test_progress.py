@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +55,7 @@ def test_status_line_shows_what_goes_on() -> None:
     line = status_line(progress, BEGIN + 20, 200)
     assert line == (
         "agentcompass: [1/4] 1 passed score 100% $0.50 ETA 1 min 0 s 1 active, 1 waiting  "
-        "b#1 run 19 s  c#1 limit_wait 10 s"
+        "b#1 run 19 s  c#1 waits for provider docker 10 s"
     )
 
 
@@ -62,6 +65,28 @@ def test_status_line_fits_the_terminal() -> None:
     for width in (0, 1, 20, 80):
         assert len(status_line(progress, BEGIN, width)) <= max(width, 1)
     assert status_line(progress, BEGIN, 300).isprintable()
+
+
+def test_a_narrow_line_keeps_the_figures_and_cuts_names() -> None:
+    """Where there is little room names are cut first, then the prefix goes, then what is behind the figures."""
+    progress = fed(
+        event("phase_changed", 0, "a", phase="plan"),
+        event("attempt_finished", 10, "a", status="passed", payload={"cost_usd": 0.5}),
+        event("phase_changed", 10, "a-task-with-a-long-name", phase="run"),
+    )
+    full = "agentcompass: [1/4] 1 passed score 100% $0.50 ETA 1 min 0 s 1 active"
+    assert status_line(progress, BEGIN + 20, 90) == f"{full}  a-task-w~#1 run 10 s"
+    assert status_line(progress, BEGIN + 20, 80).endswith("1 active  a-task-with-~#1 run 10 s")
+    assert status_line(progress, BEGIN + 20, 80).startswith("[1/4] 1 passed")
+    assert status_line(progress, BEGIN + 20, 40) == "[1/4] 1 passed score 100% $0.50 ETA 1 m~"
+
+
+def test_wide_characters_take_two_columns() -> None:
+    """Names of wide characters do not push the line over the edge."""
+    progress = fed(event("phase_changed", 0, "\u8a66\u9a13" * 20, phase="run"))
+    for width in range(30, 90):
+        line = status_line(progress, BEGIN, width)
+        assert len(line) + sum(c > "\u3000" for c in line) <= width
 
 
 def test_score_counts_graded_attempts_alone() -> None:
@@ -191,10 +216,12 @@ def test_retries_have_one_line(suite: Suite) -> None:
 # -- on a terminal ------------------------------------------------------------------------------
 
 
-def on_terminal(suite: Suite, *args: str) -> str:
-    """Run pytest on a terminal of 100 columns and return all that it wrote there."""
+def on_terminal(suite: Suite, *args: str, columns: int = 100, **env: str) -> str:
+    """Run pytest on a terminal and return all that it wrote there."""
     handle, terminal = pty.openpty()
-    env = {**suite.env, "TERM": "xterm", "COLUMNS": "100"}
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = {**suite.env, "TERM": "xterm", **env}
+    del env["COLUMNS"]
     command = [sys.executable, "-m", "pytest", "--color=no", *args]
     run = subprocess.Popen(command, cwd=suite.path, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)
@@ -210,7 +237,7 @@ def on_terminal(suite: Suite, *args: str) -> str:
     return written.decode("utf-8", "replace")
 
 
-def screen(written: str) -> list[str]:
+def screen(written: str, columns: int = 1000) -> list[str]:
     """Return the rows that stand on an endless screen after *written*."""
     rows: list[list[str]] = [[]]
     row = column = place = 0
@@ -220,6 +247,8 @@ def screen(written: str) -> list[str]:
             number, code = int(hit[1] or 1), hit[2]
             if code == "A":
                 row = max(0, row - number)
+            elif code == "B":
+                row += number
             elif code == "C":
                 column += number
             elif code == "J":
@@ -236,6 +265,9 @@ def screen(written: str) -> list[str]:
         elif char == "\r":
             column = 0
         else:
+            if column == columns:
+                row, column = row + 1, 0
+                rows.extend([] for _ in range(row - len(rows) + 1))
             rows[row].extend(" " * (column - len(rows[row]) + 1))
             rows[row][column] = char
             column += 1
@@ -258,6 +290,35 @@ def test_the_live_line_comes_and_goes(suite: Suite, mode: list[str], verbose: li
     else:
         assert any(re.search(r"\.\.\.\. +\[100%\]", row) for row in rows), outcomes
     assert re.search(r"=+ 4 passed in .* =+", rows[-2] if not rows[-1] else rows[-1]), outcomes
+
+
+@pytest.mark.parametrize("columns", [40, 70, 180])
+def test_the_live_line_takes_the_terminal_s_own_width(suite: Suite, columns: int) -> None:
+    """Whatever the width, no row is written over, and pytest's own lines are all there at the end."""
+    names = [f"a-task-with-a-name-that-is-long-{number}" for number in range(4)]
+    suite.tasks(*(task(name, verify="false" if name.endswith("2") else "true") for name in names))
+    steps = json.dumps([{"sleep": 1.2}])
+    words = (*TASKS, "harness=scripted", f"harness.steps={steps}", "concurrency=2", "-v")
+    written = on_terminal(suite, *words, columns=columns)
+    drawn = re.findall(r"\x1b\[2K(.*?)\x1b", written)
+    assert drawn
+    assert max(map(len, drawn)) < columns
+    if columns == 180:
+        assert max(map(len, drawn)) > 80
+    shown = "".join(screen(written, columns))
+    for name in names:
+        outcome = "FAILED" if name.endswith("2") else "PASSED"
+        assert re.search(f"{name}::attempt1 +{outcome}", shown), shown
+    assert " active" not in shown
+
+
+def test_lines_in_continuous_integration(suite: Suite) -> None:
+    """Where `CI` is set the terminal is a log: it gets a line per attempt, and nothing that is drawn."""
+    suite.tasks(task("a"), task("b"))
+    steps = json.dumps([{"sleep": 1.2}])
+    written = on_terminal(suite, *TASKS, "harness=scripted", f"harness.steps={steps}", "concurrency=2", CI="true")
+    assert "\x1b[2K" not in written
+    assert len(lines(written)) == 2
 
 
 def test_captured_output_is_not_disturbed(suite: Suite) -> None:
