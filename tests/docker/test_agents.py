@@ -26,7 +26,7 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "tasks"
 KEY = "sk-test-4712-secret"
 IMAGE = "pytest-agentcompass-test:bookworm"
 CONFORMANCE_BASE = "agentcompass-base:bookworm"
-FOLDERS = "/root /tmp /home /etc"
+FOLDERS = "/root /tmp /home /etc /job /var /run /srv /opt"
 LOOK = f"(env; cat /proc/*/environ /proc/*/cmdline; grep -rs sk-test-4712 {FOLDERS}) > /seen.txt 2>/dev/null; true"
 
 
@@ -104,14 +104,20 @@ def end(harness: str) -> list[dict[str, Any]]:
 
 
 PROGRAMS = {"claude_code": "claude", "codex": "codex"}
+AGENTS = ("tool_loop", "terminus", "mini_swe_agent", *PROGRAMS)
 
 
-@pytest.mark.parametrize("harness", ["tool_loop", "terminus", "claude_code", "codex"])
+def installed(harness: str) -> list[str]:
+    """Return the words with which an agent is found, or skip where it is not installed."""
+    if harness == "mini_swe_agent" and importlib.util.find_spec("minisweagent") is None:
+        pytest.skip("needs the extra mini-swe-agent")
+    return [f"harness.program={program(PROGRAMS[harness])}"] if harness in PROGRAMS else []
+
+
+@pytest.mark.parametrize("harness", AGENTS)
 def test_agents_solve_and_fail_tasks_in_containers(tmp_path: Path, harness: str) -> None:
     """Two tasks solved, one not; tokens, cost and trajectory on the record; the key is nowhere in the container."""
-    words = own_tasks(tmp_path, "one", "two", "bad")
-    if harness in PROGRAMS:
-        words.append(f"harness.program={program(PROGRAMS[harness])}")
+    words = [*installed(harness), *own_tasks(tmp_path, "one", "two", "bad")]
     moves = [
         answers("one", move(harness, f"touch one; {LOOK}"), *end(harness)),
         answers("two", move(harness, "ls"), move(harness, "touch two"), *end(harness)),
@@ -158,12 +164,10 @@ def handed_tasks(docker_client: Any) -> Path:
     return SHARED / "tb1"
 
 
-@pytest.mark.parametrize("harness", ["tool_loop", "terminus", "mini_swe_agent", "claude_code", "codex"])
+@pytest.mark.parametrize("harness", AGENTS)
 def test_agents_solve_conformance_tasks(tmp_path: Path, handed_tasks: Path, harness: str) -> None:
     """Agents solve two handed tasks with the solutions' own moves and fail one with wrong moves, all of it counted."""
-    words = [f"harness.program={program(PROGRAMS[harness])}"] if harness in PROGRAMS else []
-    if harness == "mini_swe_agent" and importlib.util.find_spec("minisweagent") is None:
-        pytest.skip("needs the extra mini-swe-agent")
+    words = installed(harness)
     names = ("csv-cleanup", "access-log-report", "fix-slugify")
     solutions = {name: (handed_tasks / name / "solution.sh").read_text() for name in names[:2]}
     moves = [answers(name, move(harness, text), *end(harness)) for name, text in solutions.items()]

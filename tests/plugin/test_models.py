@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pytest_agentcompass.models.scripted import Script, ScriptedServer, serve
 
 from .helpers import TASKS, Result, Suite, task
 
+EXAMPLES = Path(__file__).parents[2] / "example_suites"
 KEY = "sk-test-4711-secret"
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic")
 
@@ -105,6 +107,20 @@ def test_the_direct_answer(suite: Suite, protocol: str) -> None:
     modes = result.modes()
     assert (modes["cut::1"], modes["refused::1"]) == ("output_length", "model_refused")
     assert all(record["usage"]["model_calls"] == 1 for record in result.records().values())
+
+
+def test_the_direct_answer_solves_the_example_suite(suite: Suite) -> None:
+    """The example questions are solved by right answers and failed by a wrong one; each is counted and told."""
+    suite.tasks(*map(json.loads, (EXAMPLES / "questions.jsonl").read_text().splitlines()))
+    said = {"capital-of-france": "Paris", "author-of-hamlet": "William Shakespeare", "leap-year": "2007"}
+    with scripted(*(answers(name, say(text)) for name, text in said.items())) as server:
+        result = run(suite, server, "openai_chat", f"sample_ids=[{','.join(said)}]")
+    right = {"capital-of-france::1": True, "author-of-hamlet::1": True, "leap-year::1": False}
+    assert result.verdicts() == right, result.out
+    assert set(result.modes().values()) == {"none"}
+    for name, record in result.records().items():
+        assert (record["usage"]["input_tokens"], record["usage"]["cost_usd"]) == (1000, 0.0035)
+        assert trajectory(result, name.partition("::")[0])[0]["output"] == record["final_answer"]
 
 
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
