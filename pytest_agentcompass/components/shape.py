@@ -51,10 +51,15 @@ def _options(wanted: Any) -> list[Any]:
 
 
 def _scalar(node: Scalar, options: list[Any], name: str) -> Any:
+    real = [option for option in options if option is not type(None)]
+    figure = bool(real) and all(option in (int, float, bool) for option in real)
+    if figure and not node.text and not node.line:  # a word of the command line, from a variable that is not set, say
+        wanted = "true or false" if real == [bool] else "a number"
+        none = ", or null for none" if type(None) in options else ""
+        raise ConfigError(f"{where(node)}: {name} is empty; write {wanted}{none}")
     if node.is_null:
         return None
-    real = [option for option in options if option is not type(None)]
-    if real and all(option in (int, float, bool) for option in real):
+    if figure:
         return _figure(node, real, name)
     if real and all(_is_text(option) for option in real):
         return node.text

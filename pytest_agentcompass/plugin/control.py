@@ -132,4 +132,6 @@ def _cut_lines(records: list[AttemptRecord]) -> list[str]:
             why = hit[0].issues[-1]["message"] if hit[0].issues else mode
             number = f"{len(hit)} attempt{'s were' if len(hit) > 1 else ' was'}"
             lines.append(f"{number} skipped, not failed ({mode}): {why}")
+            if why.endswith("are spent"):  # time counts anew
+                lines.append("a resumed run goes on counting from there: give it a larger budget")
     return lines

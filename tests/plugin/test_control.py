@@ -168,6 +168,7 @@ def test_a_spent_budget_skips_the_rest(suite: Suite, mode: list[str], budget: st
     assert list(result.modes().values()).count("budget_spent") == counts["skipped"]
     assert f"{counts['skipped']} attempts were skipped, not failed (budget_spent)" in result.out
     assert budget.partition("=")[0] in result.out
+    assert "a resumed run goes on counting from there: give it a larger budget" in result.out
 
 
 def test_a_resume_goes_on_when_the_budget_allows(suite: Suite) -> None:

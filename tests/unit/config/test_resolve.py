@@ -210,6 +210,16 @@ def test_secrets_are_masked_everywhere(tmp_path: Path) -> None:
         ),
         (("concurrency=-1",), "task_concurrency must be 0 or more, not -1"),
         (("concurrency=many",), "task_concurrency must be a whole number, not many"),
+        (("budget.usd=",), "command line: runtime.budget.usd is empty; write a number, or null for none"),
+        (("deadline=",), "runtime.deadline_seconds is empty; write a number, or null for none"),
+        ((*BASE, "limit="), "benchmark.limit is empty; write a number, or null for none"),
+        ((*BASE, "attempts="), "execution.attempts.k is empty; write a number"),
+        ((*BASE, "keep_environment="), "execution.keep_environment is empty; write true or false"),
+        (("budget.usd=0",), "runtime.budget.usd: must be greater than 0, not 0"),
+        (("budget.tokens=-5",), "runtime.budget.tokens: must be greater than 0, not -5"),
+        (("budget.tokens=1k",), "runtime.budget.tokens must be a whole number, not 1k"),
+        (("budget.wall_seconds=10min",), "must be a plain number such as 750 or 12.5, not 10min"),
+        (("budget.usd=inf",), "must be a plain number such as 750 or 12.5, not inf"),
         (("runtime.progress=loud",), "runtime.progress: must be 'auto', 'on' or 'off', not 'loud'"),
     ],
 )
@@ -218,6 +228,11 @@ def test_refused_settings(tmp_path: Path, words: tuple[str, ...], message: str) 
     with pytest.raises(ConfigError) as caught:
         resolve(tmp_path, *words)
     assert message in str(caught.value)
+
+
+def test_null_takes_a_limit_away(tmp_path: Path) -> None:
+    """An empty word is refused, since it may come from a variable that is not set; `null` says it on purpose."""
+    assert resolve(tmp_path, "budget.usd=null", "deadline=~").options.budget.usd is None
 
 
 @pytest.mark.parametrize(
