@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pytest-agentcompass", description="Look at and rebuild results of runs.")
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    report = verbs.add_parser("report", help="rebuild summary.json, summary.md and junit.xml from a run's records")
+    report = verbs.add_parser("report", help="rebuild summary.json, summary.md, junit.xml and report.html")
     report.add_argument("directory", metavar="DIR", help="a run directory, a run id, or `last`")
     report.set_defaults(verb=_report)
     show = verbs.add_parser("show", help="print a run, or one attempt of it")

@@ -10,7 +10,7 @@ from ..contracts.outcome import FailureMode, decisive_mode
 from ..contracts.record import AttemptRecord
 from .escape import one_line, tail
 
-__all__ = ["cause", "failing_tests", "failure_text", "reason"]
+__all__ = ["cause", "failing_tests", "failure_text", "mode_phrase", "reason"]
 
 _PHRASES = {
     FailureMode.AGENT_TIMEOUT: "the agent ran out of time",
@@ -51,6 +51,11 @@ _VERDICTS = frozenset({"no_answer", "verifier_failed", "wrong_answer"})
 def cause(record: AttemptRecord) -> FailureMode:
     """Return the failure mode that made the outcome."""
     return decisive_mode(record.failure_mode, record.issues) if record.outcome == "error" else record.failure_mode
+
+
+def mode_phrase(mode: FailureMode) -> str:
+    """Say what *mode* means, as a clause; empty for `none`."""
+    return _PHRASES.get(mode, "")
 
 
 def reason(record: AttemptRecord, limit: int = 200) -> str:

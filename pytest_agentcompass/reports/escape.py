@@ -1,12 +1,13 @@
-"""Texts of agents and verifiers made fit for XML, terminals and Markdown."""
+"""Texts of agents and verifiers made fit for XML, HTML, terminals and Markdown."""
 
 from __future__ import annotations
 
 import re
+from html import escape
 
 from ..redaction import scrub
 
-__all__ = ["markdown_text", "one_line", "tail", "terminal_text", "xml_name", "xml_text"]
+__all__ = ["html_block", "html_text", "markdown_text", "one_line", "tail", "terminal_text", "xml_name", "xml_text"]
 
 # Not allowed in XML 1.0, or allowed but a control character that no one can see (DEL, C1).
 _NOT_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -70,6 +71,16 @@ def markdown_text(text: str, limit: int = 200) -> str:
     """Return *text* for a Markdown table cell: one line, nothing in it is markup."""
     line = one_line(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKDOWN.sub(r"\\\1", line) or "&nbsp;"
+
+
+def html_text(text: str, limit: int = 300) -> str:
+    """Return *text* for HTML, in an element or in a quoted attribute: one line, nothing in it is markup."""
+    return escape(one_line(text, limit))
+
+
+def html_block(text: str) -> str:
+    """Return *text* for an HTML `pre`: lines stay, nothing in it is markup."""
+    return escape(terminal_text(text))
 
 
 def _narrow(line: str) -> str:

@@ -9,7 +9,15 @@ from typing import Any
 from .escape import markdown_text, one_line, xml_text
 from .junit_xml import Case, Result, make_case
 
-__all__ = ["gate_cases", "gate_headline", "gate_lines", "gate_markdown", "overall_verdict"]
+__all__ = [
+    "gate_cases",
+    "gate_headline",
+    "gate_lines",
+    "gate_markdown",
+    "gate_reasons",
+    "overall_verdict",
+    "shared_reasons",
+]
 
 _ORDER = ("PASS", "WARN", "INCONCLUSIVE", "FAIL", "INVALID")
 _MEANING = {
@@ -40,11 +48,11 @@ def gate_headline(gates: Sequence[GateData]) -> str:
 def gate_lines(gates: Sequence[GateData], width: int = 100) -> list[str]:
     """Return a block per gate: verdict, gate, figure, then what decided it."""
     lines: list[str] = []
-    shared = _shared(gates)
+    shared = shared_reasons(gates)
     for gate in gates:
         head = f"{gate['verdict']:<14}{one_line(gate['gate'], 200)}"
         lines.append(head + (f": {gate['figure']}" if gate["figure"] else ""))
-        for text in [*gate["why"], *_changes(gate)]:
+        for text in gate_reasons(gate):
             if text not in shared:
                 lines += _wrapped(text, width)
     if shared:
@@ -53,7 +61,12 @@ def gate_lines(gates: Sequence[GateData], width: int = 100) -> list[str]:
     return lines
 
 
-def _shared(gates: Sequence[GateData]) -> list[str]:
+def gate_reasons(gate: GateData) -> list[str]:
+    """Return what decided a gate, and the tasks that a comparison found changed."""
+    return [*gate["why"], *_changes(gate)]
+
+
+def shared_reasons(gates: Sequence[GateData]) -> list[str]:
     """Return the reasons that several gates all have: a partial run need be explained only once."""
     if len(gates) < 2:
         return []
@@ -115,7 +128,7 @@ def gate_cases(gates: Sequence[GateData]) -> list[Case]:
 
 
 def _case(gate: GateData, name: str) -> Case:
-    text = "\n".join(part for part in (gate["figure"], *gate["why"], *_changes(gate)) if part)
+    text = "\n".join(part for part in (gate["figure"], *gate_reasons(gate)) if part)
     kind = {"FAIL": "failure", "INCONCLUSIVE": "failure", "INVALID": "error"}.get(gate["verdict"])
     if kind is None:
         return make_case("agentcompass.gates", name, output=xml_text(f"{gate['verdict']}\n{text}"))

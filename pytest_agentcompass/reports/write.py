@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from ..metrics.report import build_report
 from ..metrics.tallies import Planned
 from ..redaction import plain
 from ..results.files import json_row, write_atomic
+from .html_report import html_opening, html_report
 from .junit import build_junit
 from .markdown import render_markdown
 from .summary import RequestResult, build_summary
@@ -51,7 +53,7 @@ class RunReader(Protocol):
 def write_reports(
     rundir: RunReader, *, contracts: Mapping[str, MetricContract] | None = None, aggregate: Aggregate | None = None
 ) -> list[Path]:
-    """Rebuild summary.json, summary.md and junit.xml of *rundir* from its records; return their paths.
+    """Rebuild summary.json, summary.md, junit.xml and report.html of *rundir* from its records; return their paths.
 
     See `collect_results` for *contracts* and *aggregate*. Raises ResultsError when a file cannot be written.
     """
@@ -96,12 +98,20 @@ def write_files(rundir: RunReader, results: Sequence[RequestResult]) -> list[Pat
     def record_path(request: str, task_id: str, attempt: int) -> str:
         return f"{rundir.attempt_dir(request, task_id, attempt)}/record.json".removeprefix(prefix)
 
-    paths = [rundir.path / name for name in ("summary.json", "summary.md", "junit.xml")]
+    def present(folder: str) -> list[str]:
+        try:
+            return os.listdir(prefix + folder)
+        except OSError:
+            return []  # removed meanwhile, or not to be read: the page only lacks links
+
+    paths = [rundir.path / name for name in ("summary.json", "summary.md", "junit.xml", "report.html")]
     markdown = render_markdown(summary).encode("utf-8", "backslashreplace")
+    opening = html_opening(summary, results)
     write_atomic(paths[0], json_row(summary).encode("ascii") + b"\n")
     del summary  # with thousands of attempts each of these takes megabytes
     write_atomic(paths[1], markdown)
     write_atomic(paths[2], build_junit(info, results, record_path))
+    write_atomic(paths[3], html_report(opening, results, record_path, present))
     return paths
 
 

@@ -281,13 +281,14 @@ def test_a_baseline_of_other_tasks_is_invalid(suite: Suite) -> None:
 
 
 def test_gates_stand_in_every_report(suite: Suite) -> None:
-    """summary.json, summary.md, junit.xml and events hold the verdicts, and `report` rebuilds them."""
+    """summary.json, summary.md, junit.xml, report.html and events hold the verdicts, and `report` rebuilds them."""
     suite.tasks(*mixed(1, 1))
     result = suite.run(*NOP, HALF, "--agentcompass-gate=pass@1 >= 0.9")
     assert verdicts(result) == ["PASS", "FAIL"]
     assert "## Gates: FAIL" in (result.run_dir / "summary.md").read_text()
     assert [event["status"] for event in result.events("gate_evaluated")] == ["PASS", "FAIL"]
-    before = {name: (result.run_dir / name).read_bytes() for name in ("summary.json", "summary.md", "junit.xml")}
+    names = ("summary.json", "summary.md", "junit.xml", "report.html")
+    before = {name: (result.run_dir / name).read_bytes() for name in names}
     assert verb(suite, "report", "last").returncode == 0
     assert {name: (result.run_dir / name).read_bytes() for name in before} == before
     suites = {item.get("name"): item for item in ElementTree.parse(result.run_dir / "junit.xml").iter("testsuite")}

@@ -14,7 +14,7 @@ def test_the_run_directory_is_whole(suite: Suite) -> None:
     suite.tasks(task("a", artifacts=["out.txt"], setup="echo hi > out.txt"), task("b", verify="echo seen; false"))
     result = suite.run(*RUN, "attempts=2")
     names = {path.relative_to(result.run_dir).as_posix() for path in result.run_dir.rglob("*") if path.is_file()}
-    for name in ("run.json", "tasks.jsonl", "events.jsonl", "summary.json", "summary.md", "junit.xml"):
+    for name in ("run.json", "tasks.jsonl", "events.jsonl", "summary.json", "summary.md", "junit.xml", "report.html"):
         assert name in names
     assert "attempts/tasks/a/2/artifacts/out.txt" in names
     assert not [name for name in names if "tmp" in name]

@@ -45,13 +45,13 @@ def summary_of(run: RunDirectory) -> dict[str, Any]:
     return data
 
 
-def test_three_files_are_written_and_nothing_else(make_run: MakeRun) -> None:
-    """summary.json, summary.md and junit.xml, no temporary file left."""
+def test_four_files_are_written_and_nothing_else(make_run: MakeRun) -> None:
+    """summary.json, summary.md, junit.xml and report.html, no temporary file left."""
     run = make_run(TASKS, INFO)
     before = {path.name for path in run.path.iterdir()}
     paths = write_reports(run)
-    assert [path.name for path in paths] == ["summary.json", "summary.md", "junit.xml"]
-    assert {path.name for path in run.path.iterdir()} - before == {"summary.json", "summary.md", "junit.xml"}
+    assert [path.name for path in paths] == ["summary.json", "summary.md", "junit.xml", "report.html"]
+    assert {path.name for path in run.path.iterdir()} - before == {path.name for path in paths}
 
 
 def test_rebuilding_gives_the_same_bytes(make_run: MakeRun) -> None:
