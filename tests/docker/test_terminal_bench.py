@@ -315,7 +315,9 @@ def test_same_shell_timeout_of_agent(tmp_path: Path) -> None:
 
 def test_the_recorder_is_no_leftover(tmp_path: Path) -> None:
     """After an agent timeout the agent's processes in the shared shell are ended; its recording goes on."""
-    keys = "- command: sleep 7123 &\n- command: sleep 7123\n  block: true\n  max_timeout_sec: 90\n"
+    keys = (
+        "- command: sleep 7123 & (setsid sleep 7123 &)\n- command: sleep 7123\n  block: true\n  max_timeout_sec: 90\n"
+    )
     test = (
         "import subprocess\n"
         "def found(*words):\n    return subprocess.run(['pgrep', *words], stdout=subprocess.DEVNULL).returncode == 0\n"

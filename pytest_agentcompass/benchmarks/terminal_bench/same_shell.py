@@ -29,12 +29,22 @@ down %d
 true
 """
 
+# Ends what left the shell's family (`setsid`, a parent that ended): it still has the terminal's own variable.
+_STRAYS = """
+for d in /proc/[0-9]*; do
+  [ "$d" = /proc/%d ] || ! grep -qs 'TMUX=[^,]*/%s,' "$d/environ" || kill -9 "${d#/proc/}" 2>/dev/null
+done
+true
+"""
+
 
 async def end_pane_children(env: EnvironmentSession, terminal: TerminalSession) -> None:
-    """End whatever runs in the agent's shell, but not the shell."""
+    """End whatever was started in the agent's shell, but not the shell."""
     pid = await terminal.pane_pid()
     if pid is not None:
         await env.exec(_DESCENDANTS % pid, shell=True, user="root", timeout=30)
+        # By the shell's own user: root in a container may not read the variables of others.
+        await env.exec(_STRAYS % (pid, terminal.socket), shell=True, user=terminal.user, timeout=30)
 
 
 async def run_in_same_shell(
