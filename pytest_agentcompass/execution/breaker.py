@@ -6,7 +6,8 @@ Opens (stops the run) when
   `FATAL_KINDS`): at once;
 * three attempts in a row, over all processes of the run, ended in the same infrastructure error
   (`environment_error` of one provider, `model_unavailable` of one endpoint) with no graded one between.
-  A provider that says that it can open sandboxes (`preflight`) gets more time: the tasks may be at fault;
+  A provider that can be asked (`preflight`) is asked after two: when it says that it can open no sandbox, that is
+  enough; when it says that it can, it gets more time: the tasks may be at fault;
 * a record cannot be stored (a full disk): what would run next could not be kept either.
 
 Attempts that did not start have no record: they are pending, and a resume makes them.
@@ -34,6 +35,7 @@ __all__ = ["FATAL_KINDS", "Breaker", "RunStopped"]
 #: values of `ModelUnavailable.kind` that no later attempt can get past
 FATAL_KINDS = frozenset({"authentication", "not_found", "quota"})
 _THRESHOLD = 3
+_ASKED = 2  # failures in a row after which a provider is asked: with several attempts in flight one more may follow
 _PATIENCE = 3  # times the threshold for a provider that says that it is well
 
 
@@ -84,7 +86,7 @@ class Breaker:
         if self._own:
             return self._own
         value = self._value.read()
-        if value.get("reason") or value.get("count", 0) < _THRESHOLD:
+        if value.get("reason") or value.get("count", 0) < _ASKED:
             return str(value.get("reason", ""))
         problem = await self._problem(value, environment, request, in_flight)
         if problem is None:
@@ -96,11 +98,12 @@ class Breaker:
         self, value: Mapping[str, Any], environment: BaseEnvironment, request: RunRequest, in_flight: int
     ) -> str | None:
         """Return what is wrong, or None when it is too early to say."""
+        many = value["count"] >= _THRESHOLD
         if value["cause"] != _provider(request):
             # of a model, or of another request's provider, whom those attempts will ask
-            return str(value["message"]) if value["cause"].startswith("the endpoint") else None
+            return str(value["message"]) if many and value["cause"].startswith("the endpoint") else None
         if type(environment).preflight is BaseEnvironment.preflight:
-            return str(value["message"])
+            return str(value["message"]) if many else None
         problem = await call(environment.preflight, request)
         late = value["count"] >= _PATIENCE * _THRESHOLD + in_flight
         return str(problem) if problem else (str(value["message"]) if late else None)
