@@ -152,7 +152,7 @@ class BaseBenchmark(abc.ABC):
 
         *attempts* are the request's records with the folders of their attempts, *planned* all planned task
         ids and attempt numbers. Long outputs are cut and plan, environment and telemetry are left out of the
-        records: `record.json` in the folder has all. Called at the end of a run and when reports are rebuilt from records.
+        records: `record.json` in the folder has all. Called at the end of a run and when reports are rebuilt.
         """
         return []
 

@@ -11,6 +11,7 @@ from ..contracts.record import AttemptRecord
 from ..contracts.summary import Summary, SummaryAttempt, SummaryRequest, SummaryTask
 from ..metrics.gates import PlannedRequest, all_decided
 from ..results.layout import escape_id
+from .settled import is_last_report
 
 if TYPE_CHECKING:
     from ..reports.judge import GateSet
@@ -81,7 +82,7 @@ class EarlyStop:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a finished attempt in, and look at the gates every now and then."""
-        if report.when != "teardown" or self.after is not None or self.run.context is None:
+        if not is_last_report(report) or self.after is not None or self.run.context is None:
             return
         self._start()
         key = self.planned.get("::".join(report.nodeid.split("::")[-3:]))

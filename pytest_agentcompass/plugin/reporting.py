@@ -15,7 +15,7 @@ from ..reports.text import problems, request_table, rerun_hint, results_lines
 from ..reports.write import collect_results, write_files
 from ..results.layout import escape_id
 from .selection import adopt_requests
-from .settled import SETTLED
+from .settled import is_last_report
 
 if TYPE_CHECKING:
     from ..contracts.metrics import MetricContract
@@ -73,14 +73,11 @@ class Reporting:
         """Count the outcomes that arrive; a crashed worker's report has no proper `when`."""
         if report.outcome == "rerun":  # type: ignore[comparison-overlap]
             return
-        if (
-            report.when == "teardown"
-            or hasattr(report, SETTLED)
-            or (report.failed and report.when not in ("setup", "call"))
-        ):
+        crashed = report.failed and report.when not in ("setup", "call", "teardown")
+        if crashed or is_last_report(report):
             self.done[report.nodeid] += 1
-            if report.when not in ("call", "teardown"):
-                self._crashed(report)
+        if crashed:
+            self._crashed(report)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:

@@ -14,10 +14,9 @@ from .state import ATTEMPT, run_of
 if TYPE_CHECKING:
     from .nodes import AttemptItem
 
-__all__ = ["SETTLED", "may_report_at_once", "report_at_once", "settle"]
+__all__ = ["is_last_report", "may_report_at_once", "report_at_once", "settle"]
 
-#: attribute of a report that stands for all three phases of its item
-SETTLED = "agentcompass_settled"
+_SETTLED = "agentcompass_settled"  # attribute of a report that stands for all three phases of its item
 _PHASE_HOOKS = (
     "pytest_runtest_setup",
     "pytest_runtest_call",
@@ -64,6 +63,11 @@ def may_report_at_once(item: AttemptItem) -> bool:
     )
 
 
+def is_last_report(report: pytest.TestReport) -> bool:
+    """Whether *report* is the last one of its item."""
+    return report.when == "teardown" or hasattr(report, _SETTLED)
+
+
 def _nobody_looks(config: pytest.Config) -> bool:
     """Whether all hooks of an item's phases belong to plugins that have nothing to do for one that does not run."""
     if _QUICK not in config.stash:
@@ -84,7 +88,7 @@ def report_at_once(item: AttemptItem, nextitem: pytest.Item | None) -> None:
     """Report the settled *item* with one report of its call phase."""
     call: pytest.CallInfo[Any] = pytest.CallInfo.from_call(lambda: None, when="call", reraise=_ENDING)
     report = item.ihook.pytest_runtest_makereport(item=item, call=call)
-    setattr(report, SETTLED, True)
+    setattr(report, _SETTLED, True)
     item.ihook.pytest_runtest_logreport(report=report)
     state = item.session._setupstate
     if state.stack:  # of items before, which left to this one what they share

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["TASKS", "Result", "Running", "Suite", "cases", "task"]
+__all__ = ["TASKS", "Result", "Running", "Suite", "cases", "heed_interrupts", "task"]
 
 #: the words that run `tasks.yaml`
 TASKS = ("--agentcompass", "benchmark=tasks", "benchmark.path=tasks.yaml")
@@ -36,7 +36,7 @@ def cases(nodeids: list[str]) -> list[str]:
     return ["::".join(nodeid.split("::")[-2:]) for nodeid in nodeids]
 
 
-def _heed_interrupts() -> None:
+def heed_interrupts() -> None:
     """Let the child have its Ctrl-C although a test run in the background ignores it, and hands that on."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -211,7 +211,7 @@ class Suite:
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=_heed_interrupts,
+            preexec_fn=heed_interrupts,
         )
         return Running(process, self)
 

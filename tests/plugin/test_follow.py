@@ -13,7 +13,7 @@ from pytest_agentcompass.errors import ResultsError
 from pytest_agentcompass.reports.follow import follow
 from pytest_agentcompass.results.rundir import RunDirectory
 
-from .helpers import TASKS, Suite, task
+from .helpers import TASKS, Suite, heed_interrupts, task
 
 AGENT = (*TASKS, "harness=command", "harness.command=printf 'at work \\033[31m\\a\\n  indented'")
 
@@ -23,7 +23,7 @@ def started(suite: Suite, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "pytest_agentcompass", "show", "last", *words, "--follow"],
         cwd=suite.path, env=suite.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
+        text=True, preexec_fn=heed_interrupts,
     )  # fmt: skip
 
 
