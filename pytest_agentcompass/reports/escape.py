@@ -43,7 +43,10 @@ def terminal_text(text: str) -> str:
 
     Of a line that was overwritten by carriage returns only the last state stays.
     """
-    plain = _ANSI.sub("", scrub(text)).replace("\r\n", "\n")
+    text = scrub(text)
+    if text.isascii() and text.isprintable():
+        return text  # as most are
+    plain = _ANSI.sub("", text).replace("\r\n", "\n")
     if "\r" in plain:
         plain = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in plain.split("\n"))
     return _NOT_TERMINAL.sub(_code, plain)
@@ -58,12 +61,12 @@ def one_line(text: str, limit: int = 200) -> str:
 def tail(text: str, lines: int) -> tuple[list[str], bool]:
     """Return the last *lines* lines that say something, for a terminal, and whether there were more."""
     window = text[-lines * _LINE_WIDTH * 4 :] if lines > 0 else ""
-    found = [_narrow(line.rstrip()) for line in terminal_text(window).split("\n")]
-    while found and not found[-1]:
+    found = terminal_text(window).split("\n")
+    while found and not found[-1].rstrip():
         found.pop()
-    while found and not found[0]:
+    while found and not found[0].rstrip():
         found.pop(0)
-    kept = found[-lines:] if lines > 0 else []
+    kept = [_narrow(line.rstrip()) for line in found[-lines:]] if lines > 0 else []
     return kept, len(found) > len(kept) or len(window) < len(text)
 
 

@@ -10,6 +10,7 @@ from ..contracts.outcome import FailureMode
 from ..contracts.record import AttemptRecord
 from .attempt_text import cause, mode_phrase, reason
 from .html_elements import Html, chip, element, joined, share_bar, spaced, table, text
+from .markdown import named_figures
 from .summary import RequestResult
 from .words import count, interval_text, money, percent, seconds_text
 
@@ -49,20 +50,20 @@ def _modes(found: Mapping[tuple[str, str], Counter[str]], names: Sequence[str]) 
     most = max(counts.total() for counts in found.values())
     rows = []
     for (outcome, mode), counts in ranked:
-        number = element("span", text(counts.total()), data_outcome=outcome, data_mode="" if mode == "none" else mode)
+        mode_shown = "-" if mode in ("", "none") else mode
+        number = element("span", text(f"{counts.total():,}"), data_outcome=outcome, data_mode=mode_shown)
         rows.append(
             [
                 chip(outcome),
-                element("code", text("-" if mode in ("", "none") else mode)),
+                element("code", text(mode_shown)),
+                joined([number, share_bar(counts.total(), most, outcome)]),
                 text(_meaning(outcome, mode)),
                 text(_FAULTS[outcome]),
-                joined([number, share_bar(counts.total(), most, outcome)]),
                 *[text(counts[name] or "-") for name in own],
             ]
         )
-    return table(
-        ["outcome", "failure mode", "what it means", "at fault", "attempts", *own], rows, (0, 1, 2, 3), "modes"
-    )
+    head = ["outcome", "failure mode", "attempts", "what it means", "at fault", *own]
+    return table(head, rows, words=(0, 1, 3, 4))
 
 
 def _meaning(outcome: str, mode: str) -> str:
@@ -110,9 +111,6 @@ def request_details(request: RequestResult) -> Html:
 
 
 def _figures(report: Report) -> Html:
-    figures = {"solved": report["headline"], **report["figures"]}
-    if report["score"]["over"] != report["aggregations"]["micro_weighted"]["over"]:
-        figures["score"] = report["score"]
     rows = [
         [
             element("code", text(name, 60)),
@@ -122,7 +120,7 @@ def _figures(report: Report) -> Html:
             text(percent(item["best_case"])),
             text(item["over"]),
         ]
-        for name, item in figures.items()
+        for name, item in named_figures(report).items()
     ]
     return table(
         ["figure", "value", "95% interval", "over scored attempts only", "best case", "what it is"], rows, (0, 5)

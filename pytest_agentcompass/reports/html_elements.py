@@ -8,6 +8,7 @@ from typing import NewType
 from .escape import html_text
 
 __all__ = [
+    "NAME",
     "OUTCOMES",
     "Html",
     "chip",
@@ -25,7 +26,9 @@ __all__ = [
 Html = NewType("Html", str)
 #: names of counts in a report, and the outcome that each of them counts, in the order of every bar and legend
 OUTCOMES = {"passed": "passed", "failed": "failed", "errors": "error", "skipped": "skipped", "missing": "missing"}
-_ATTRIBUTE = 4000  # characters
+#: characters of a request's name where attempts are chosen by it
+NAME = 80
+_ATTRIBUTE = 4000
 
 
 def text(value: object, limit: int = 300) -> Html:
@@ -51,17 +54,12 @@ def spaced(*parts: Html) -> Html:
     return joined(parts, " ")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Html]], words: Sequence[int] = (0,), class_: str = "") -> Html:
+def table(head: Sequence[str], rows: Iterable[Sequence[Html]], words: Sequence[int] = (0,)) -> Html:
     """Return a table that scrolls sideways where it is too wide; columns not among *words* hold numbers."""
     kinds = ["" if place in words else "number" for place in range(len(head))]
     titles = [_cell("th", kind, text(name), scope="col") for name, kind in zip(head, kinds, strict=True)]
     body = [element("tr", *[_cell("td", kind, cell) for cell, kind in zip(row, kinds, strict=True)]) for row in rows]
-    content = element(
-        "table",
-        element("thead", element("tr", *titles)),
-        element("tbody", *body),
-        **({"class_": class_} if class_ else {}),
-    )
+    content = element("table", element("thead", element("tr", *titles)), element("tbody", *body))
     return element("div", content, class_="wide", tabindex="0")
 
 

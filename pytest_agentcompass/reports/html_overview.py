@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from .escape import one_line
 from .gates import gate_headline, gate_reasons, overall_verdict, shared_reasons
-from .html_elements import OUTCOMES, Html, chip, element, interval_bar, joined, outcome_bar, spaced, text
+from .html_elements import NAME, OUTCOMES, Html, chip, element, interval_bar, joined, outcome_bar, spaced, text
 from .words import count, interval_text, money, percent, seconds_text
 
 __all__ = ["overview", "page_title"]
@@ -183,7 +184,7 @@ def _counts(counts: Data, request: str | None = None) -> Html:
 def _show(outcome: str, request: str | None) -> dict[str, str]:
     """Return what makes a count a button that shows its attempts, where scripts run."""
     found = {"data_outcome": outcome}
-    return found if request is None else {**found, "data_request": request}
+    return found if request is None else {**found, "data_request": one_line(request, NAME)}
 
 
 def _spent(usage: Data, durations: Data) -> Html:

@@ -9,7 +9,7 @@ from .escape import markdown_text as cell
 from .gates import gate_markdown
 from .words import count, interval_text, money, percent, seconds_text
 
-__all__ = ["render_markdown"]
+__all__ = ["named_figures", "render_markdown"]
 
 _LISTED = 20
 _COUNTED = ("planned", "passed", "failed", "errors", "skipped", "missing")
@@ -100,7 +100,8 @@ def _request(request: Mapping[str, Any]) -> list[str]:
     return blocks
 
 
-def _figures(report: Mapping[str, Any]) -> str:
+def named_figures(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a request's report by name, the headline first; those that it equals are in its name."""
     name, figures = "solved", {}
     if report["k"] > 1:
         same = (f"avg@{report['k']}", "pass@1", "pass^1") if not report["early_stop"] else (f"pass@{report['k']}",)
@@ -109,6 +110,10 @@ def _figures(report: Mapping[str, Any]) -> str:
     figures = {name: report["headline"], **figures}
     if report["score"]["over"] != report["aggregations"]["micro_weighted"]["over"]:
         figures["score"] = report["score"]
+    return figures
+
+
+def _figures(report: Mapping[str, Any]) -> str:
     head = ["figure", "value", "95% interval", "over scored attempts only", "best case", "what it is"]
     rows = [
         [
@@ -119,7 +124,7 @@ def _figures(report: Mapping[str, Any]) -> str:
             percent(item["best_case"]),
             cell(item["over"]),
         ]
-        for name, item in figures.items()
+        for name, item in named_figures(report).items()
     ]
     return _table(head, rows, text=(0, 5))
 

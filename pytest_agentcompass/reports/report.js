@@ -12,6 +12,7 @@
   const order = new Map(rows.map((row, place) => [row, place]));
   const words = new Map();
   const cellText = (row, place) => row.cells[place].textContent;
+  const valueOf = (row, name) => cellText(row, COLUMNS[name]) || "-"; // a choice, also of what has none
   const wordsOf = (row) => {
     if (!words.has(row)) words.set(row, row.textContent.toLowerCase());
     return words.get(row);
@@ -22,7 +23,7 @@
 
   function matches(row, terms) {
     if (state.outcome.size && !state.outcome.has(row.className)) return false;
-    for (const name in COLUMNS) if (state[name] && cellText(row, COLUMNS[name]) !== state[name]) return false;
+    for (const name in COLUMNS) if (state[name] && valueOf(row, name) !== state[name]) return false;
     return terms.every((term) => wordsOf(row).includes(term));
   }
 
@@ -108,11 +109,11 @@
   }
 
   function addChoice(name) {
-    const values = [...new Set(rows.map((row) => cellText(row, COLUMNS[name])))].filter(Boolean);
-    if (values.length < (name === "mode" ? 1 : 2) || values.length > 500) return;
+    const values = [...new Set(rows.map((row) => valueOf(row, name)))].sort();
+    if (values.length < 2 || values.length > 500) return;
     const select = make("select", { name });
     select.setAttribute("aria-label", `Filter by ${TITLES[name]}`);
-    select.append(new Option(`any ${TITLES[name]}`, ""), ...values.sort().map((value) => new Option(value, value)));
+    select.append(new Option(`any ${TITLES[name]}`, ""), ...values.map((value) => new Option(value === "-" ? "none" : value, value)));
     select.addEventListener("change", () => {
       state[name] = select.value;
       write();

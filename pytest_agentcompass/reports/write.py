@@ -16,6 +16,7 @@ from ..metrics.report import build_report
 from ..metrics.tallies import Planned
 from ..redaction import plain
 from ..results.files import json_row, write_atomic
+from ..results.layout import attempt_path
 from .html_report import html_opening, html_report
 from .junit import build_junit
 from .markdown import render_markdown
@@ -93,14 +94,12 @@ def write_files(rundir: RunReader, results: Sequence[RequestResult]) -> list[Pat
     problems = [str(item).removeprefix(f"{rundir.path}/") for item in rundir.damaged]
     summary = build_summary(info, results, problems)
 
-    prefix = f"{rundir.path}/"
-
     def record_path(request: str, task_id: str, attempt: int) -> str:
-        return f"{rundir.attempt_dir(request, task_id, attempt)}/record.json".removeprefix(prefix)
+        return f"{attempt_path(request, task_id, attempt)}/record.json"
 
     def present(folder: str) -> list[str]:
         try:
-            return os.listdir(prefix + folder)
+            return os.listdir(f"{rundir.path}/{folder}")
         except OSError:
             return []  # removed meanwhile, or not to be read: the page only lacks links
 

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_agentcompass import redaction
-from pytest_agentcompass.reports.escape import markdown_text, one_line, tail, terminal_text, xml_name, xml_text
+from pytest_agentcompass.reports.escape import (
+    html_block,
+    html_text,
+    markdown_text,
+    one_line,
+    tail,
+    terminal_text,
+    xml_name,
+    xml_text,
+)
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None), max_size=200)  # lone surrogates included
 
@@ -117,6 +126,6 @@ def test_secrets_are_masked_in_texts_but_not_in_names(monkeypatch: pytest.Monkey
     monkeypatch.setattr(redaction, "_values", set())
     monkeypatch.setattr(redaction, "_pattern", None)
     redaction.add_secret("sk-very-secret")
-    for shown in (xml_text, terminal_text, one_line, markdown_text):
+    for shown in (xml_text, terminal_text, one_line, markdown_text, html_text, html_block):
         assert "sk-very-secret" not in shown("key sk-very-secret end")
     assert xml_name("task sk-very-secret") == "task sk-very-secret"
