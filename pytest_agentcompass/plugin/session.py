@@ -276,8 +276,6 @@ class AgentCompassRun:
                 loaded = self.context.directory.load_tasks_once(key, load)
                 self._tasks[key] = loaded.tasks, loaded.problems
             self.notes.extend(f"{task.task_id}: {note}" for task in self._tasks[key][0] for note in task.warnings)
-            if self.context is not None and not self.is_worker:
-                self.context.events.emit("tasks_loaded", request=key, count=len(self._tasks[key][0]))
         return self._tasks[key]
 
     def selection_below(self, nodeid: str) -> set[str] | None:
@@ -310,6 +308,7 @@ class AgentCompassRun:
             if tasks and (reason := self.portal.call(environment.preflight, request)):
                 raise TaskLoadError(reason)
             self.notes.extend(environment.sweep())
+            self.context.events.emit("tasks_loaded", request=request.name, count=len(tasks))
         # limit and sample_ids in a file define the suite; on the command line they take part of it
         cut = any(self.resolved.words.has(f"benchmark.{key}") for key in ("limit", "sample_ids"))
         return tasks, problems, {"defined_tasks": defined if cut else len(tasks)}

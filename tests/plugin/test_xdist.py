@@ -20,6 +20,7 @@ def test_tasks_are_loaded_once(suite: Suite) -> None:
     result = suite.run(*RUN, "-n2")
     assert result.ret == 0, result.out
     assert (suite.path / "loaded").read_text() == "x"
+    assert [event["payload"]["count"] for event in result.events("tasks_loaded")] == [4]
     assert len(result.records()) == 4
     assert len(result.run_dirs) == 1
 
@@ -66,6 +67,16 @@ def test_exit_first_with_workers(suite: Suite) -> None:
     assert report["missing"] >= 1
     assert suite.sandboxes() == []
     result.check_clean()
+
+
+def test_events_tell_the_same_whoever_drives(suite: Suite) -> None:
+    """A machine that reads the events sees the same kinds, as often, in every mode."""
+    suite.tasks(task("a"), task("b", verify="false"))
+    seen = []
+    for mode in ([], ["-n2"], ["concurrency=2"]):
+        rows = suite.run(*RUN, *mode).events()
+        seen.append(sorted((row["kind"], str(row.get("task")), str(row.get("phase"))) for row in rows))
+    assert seen[0] == seen[1] == seen[2]
 
 
 ODD = """
