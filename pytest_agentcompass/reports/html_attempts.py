@@ -43,7 +43,7 @@ _CHUNK = 100  # rows that a browser lays out together, when they come into view
 def attempt_table(requests: Sequence[RequestResult], record_path: RecordPath, present: Present) -> Iterator[Html]:
     """Yield the table of all planned attempts, in parts; *present* is asked of attempts that did not pass alone."""
     head = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
-    yield Html(f"<table><thead><tr>{head}</tr></thead>\n")
+    yield Html(f'<table aria-label="Attempts"><thead><tr>{head}</tr></thead>\n')
     rows = _rows(requests, record_path, present)
     while chunk := list(islice(rows, _CHUNK)):
         yield Html(f"<tbody>{''.join(chunk)}</tbody>\n")

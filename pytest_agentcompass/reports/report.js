@@ -77,8 +77,12 @@
     for (const name of ["q", ...Object.keys(COLUMNS)]) if (state[name]) params.set(name, state[name]);
     if (state.outcome.size) params.set("outcome", [...state.outcome].join(","));
     if (state.sort >= 0) params.set("sort", (state.down ? "-" : "") + state.sort);
-    history.replaceState(null, "", params.size ? `#${params}` : "#");
     render();
+    try {
+      history.replaceState(null, "", `#${params}`);
+    } catch {
+      // a sandboxed frame has no address of its own
+    }
   }
 
   function read() {
