@@ -123,7 +123,7 @@ class Refusal:
     def error(self, endpoint: str, tries: int = 1) -> AgentCompassError:
         """Return the error to raise: AgentFailure for what is the agent's, else ModelUnavailable.
 
-        The latter has the attributes `kind`, `stop_run` and `http_status`.
+        The latter has the attributes `kind`, `stop_run`, `http_status` and `lasting` (no other try helps).
         """
         mode = _AGENT_MODES.get(self.kind)
         status = f" (HTTP {self.status})" if self.status is not None else ""
@@ -133,7 +133,10 @@ class Refusal:
         often = f" after {tries} tries" if tries > 1 else ""
         advice = f"; {_ADVICE[self.kind]}" if self.kind in _ADVICE else ""
         text = f"the model endpoint {endpoint} gave no answer{often}: {self.kind.value}{status}: {said}{advice}"
-        return ModelUnavailable(text, kind=self.kind.value, stop_run=self.stops_run, http_status=self.status)
+        lasting = self.kind not in _AGAIN
+        return ModelUnavailable(
+            text, kind=self.kind.value, stop_run=self.stops_run, http_status=self.status, lasting=lasting
+        )
 
 
 class ModelRefusal(AgentCompassError):

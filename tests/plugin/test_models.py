@@ -204,6 +204,20 @@ def test_tokens_before_an_outage_are_counted(suite: Suite) -> None:
     assert trajectory(result, "a")[-1]["error"]
 
 
+@pytest.mark.parametrize(
+    "turn",
+    [{"error": {"status": 400, "message": "odd"}}, {"body": "<html>log in here</html>", "status": 200}],
+    ids=["400", "page"],
+)
+def test_an_answer_that_will_not_change_buys_no_other_try(suite: Suite, turn: dict[str, Any]) -> None:
+    """What no repetition mends ends its attempt at the first try, whatever `retries` allows."""
+    suite.tasks(task("a"), task("b"))
+    with scripted({"turns": [turn]}) as server:
+        result = run(suite, server, "tool_loop", "retries=2", "execution.retry_min_delay_seconds=0")
+    assert set(result.modes().values()) == {"model_unavailable"}, result.out
+    assert [len(record["retries"]) for record in result.records().values()] == [0, 0]
+
+
 @pytest.mark.parametrize("words", [[], ["concurrency=2"], ["-n1"]], ids=["serial", "engine", "xdist"])
 def test_what_an_interrupted_agent_spent_is_kept(suite: Suite, words: list[str]) -> None:
     """After Ctrl-C the record of the attempt that was cut has the tokens and cost so far, and the budget knows them."""

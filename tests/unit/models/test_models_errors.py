@@ -144,6 +144,7 @@ def test_whose_fault_it_is(kind: ErrorKind) -> None:
     assert isinstance(error, ModelUnavailable)
     assert error.kind == kind.value  # type: ignore[attr-defined]
     assert error.stop_run is (kind.value in FATAL_KINDS)  # type: ignore[attr-defined]
+    assert error.lasting is not Refusal(kind, "no").again  # type: ignore[attr-defined]
     assert "http://x" in error.message
     assert "after 3 tries" in error.message
 
