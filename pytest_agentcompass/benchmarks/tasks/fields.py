@@ -15,6 +15,7 @@ from ...components.yaml_file import Map, Scalar, line_of, number, text, typed
 from ...contracts.environment import EnvironmentSpec
 from ...contracts.task import Artifact, TaskSpec
 from ...errors import ConfigError, nearest
+from .places import clash
 
 __all__ = ["FIELDS", "KEY", "RUN_SECONDS", "VERIFY_SECONDS", "build_task"]
 
@@ -259,9 +260,12 @@ def _files(fields: Mapping[str, Any], name: str, folder: str, hashes: list[bytes
         return {}
     if not isinstance(given, dict):
         raise _error(fields, name, "must be a mapping of path to content")
-    return {
+    files = {
         _checked_path(given, name, path): _file(given, path, value, folder, hashes) for path, value in given.items()
     }
+    if found := clash(files, name):
+        raise _error(given, *found)
+    return files
 
 
 def _file(given: Mapping[str, Any], path: str, value: Any, folder: str, hashes: list[bytes]) -> dict[str, Any]:
