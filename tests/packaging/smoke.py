@@ -20,7 +20,13 @@ SDIST_HOLDS = (
     "example_suites/examples.agentcompass.yaml", f"{PACKAGE}/py.typed", "pyproject.toml", "tests/unit/test_docs.py",
     "tox.ini",
 )  # fmt: skip
-WHEEL_HOLDS = (f"{PACKAGE}/__init__.py", f"{PACKAGE}/plugin/__init__.py", f"{PACKAGE}/py.typed")
+WHEEL_HOLDS = (
+    f"{PACKAGE}/__init__.py",
+    f"{PACKAGE}/plugin/__init__.py",
+    f"{PACKAGE}/py.typed",
+    f"{PACKAGE}/reports/report.css",
+    f"{PACKAGE}/reports/report.js",
+)
 EXAMPLES = 10
 
 
