@@ -59,6 +59,16 @@ class RunControl:
         self.run = run
         self._stopped = False
 
+    def pytest_report_header(self) -> list[str]:
+        """Say when there are fewer workers than attempts that may be in flight."""
+        workers = self.run.config.getoption("numprocesses", None) or 0
+        wanted = asked_concurrency(self.run.config) if workers else None
+        if wanted is None or 0 < wanted <= workers:
+            return []
+        one = "1 worker makes" if workers == 1 else f"{workers} workers make"
+        said = f"{one} one attempt each at a time; for concurrency={wanted} in one process leave -n out"
+        return [f"agentcompass: {said}"]
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """The preflight is over: from here the deadline counts, and the options of all suites are known."""

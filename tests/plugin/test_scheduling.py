@@ -234,6 +234,25 @@ def test_concurrency_is_a_cap_over_all_workers(suite: Suite) -> None:
     assert most == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-n2", "concurrency=8"], "2 workers make one attempt each at a time; for concurrency=8 in one process"),
+        (["-n1", "concurrency=0"], "1 worker makes one attempt each at a time; for concurrency=0 in one process"),
+        (["-n2", "concurrency=2"], ""),
+        (["-n2"], ""),
+        (["-n0", "concurrency=8"], ""),
+    ],
+)
+def test_fewer_workers_than_wanted_attempts_are_told(suite: Suite, words: list[str], said: str) -> None:
+    """A worker makes one attempt at a time: the run says so where `concurrency` asks for more."""
+    suite.tasks(task("a"), task("b"))
+    result = suite.run(*TASKS, "harness=nop", *words)
+    assert result.counts == {"passed": 2}
+    assert said in result.out
+    assert ("one attempt each at a time" in result.out) == bool(said)
+
+
 @pytest.mark.parametrize("mode", [[], ["-n2"], ["concurrency=2"]], ids=["serial", "n2", "engine"])
 def test_longest_first_from_an_earlier_run(suite: Suite, mode: list[str]) -> None:
     """With `runtime.order=longest_first` what took long in the last run (or says so itself) is begun first."""
