@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,6 +55,7 @@ class Reporting:
         self.removed = False
         self.gone: list[str] = []
         self.failed_reports = ""
+        self._finalized: dict[str, Mapping[str, Any]] = {}
 
     # -- what is planned and what arrives ------------------------------------------------------
 
@@ -126,27 +127,34 @@ class Reporting:
         adopt_requests(self.run)
         cut = self._interrupted or status == pytest.ExitCode.INTERRUPTED
         self.run.write_run_info("interrupted" if cut else "finished")
-        self.results = collect_results(
-            self.run.context.directory, contracts=self._contracts(), aggregate=self._aggregate
-        )
+        self.results = collect_results(self.run.context.directory, contracts=self.contracts(), aggregate=self.aggregate)
         self._look_for_records(session, status)
         if self.run.gates is not None:
             self.run.gates.decide(session, self.results, [*self.lost, *self.duplicates, *self.gone])
         self.files = [path.name for path in write_files(self.run.context.directory, self.results)]
-        for result in self.results:
-            self.run.context.events.emit("request_finalized", request=result.name, status=result.report["status"])
-            self.run.config.hook.pytest_agentcompass_request_finalized(request=result.name, report=dict(result.report))
+        self.finalize(self.results)
         self.run.context.events.emit("run_finished", status=str(int(session.exitstatus)))
         extra = write_extra_reports(self.run.context.directory, self.results, self.run.registry, self.run.requests)
         self.files += [path.name for path in extra]
 
-    def _contracts(self) -> dict[str, MetricContract]:
+    def finalize(self, results: Sequence[RequestResult]) -> None:
+        """Tell by hook and event that requests are over; once, unless what is told changed."""
+        assert self.run.context is not None
+        for result in results:
+            if self._finalized.get(result.name) != result.report:
+                report, status = dict(result.report), result.report["status"]
+                self.run.config.hook.pytest_agentcompass_request_finalized(request=result.name, report=report)
+                self.run.context.events.emit("request_finalized", request=result.name, status=status)
+                self._finalized[result.name] = result.report
+
+    def contracts(self) -> dict[str, MetricContract]:
+        """Return the metric contract of each known request."""
         make = self.run.registry.make
         return {
             name: make("benchmark", request.benchmark.id).metric_contract for name, request in self.run.requests.items()
         }
 
-    def _aggregate(self, name: str, report: dict[str, Any]) -> dict[str, Any]:
+    def aggregate(self, name: str, report: dict[str, Any]) -> dict[str, Any]:
         """Let the benchmark have its say; what it raises costs its own figures, not the report."""
         request = self.run.requests.get(name)
         if request is None:

@@ -100,6 +100,7 @@ def activate(config: pytest.Config) -> None:
     from . import (
         collection,
         control,
+        finalizing,
         fixtures,
         gates,
         loop,
@@ -130,9 +131,11 @@ def activate(config: pytest.Config) -> None:
     manager.register(control.RunControl(run), "agentcompass-control")
     manager.register(notes.Notes(run), "agentcompass-notes")
     if not run.is_worker:
-        manager.register(reporting.Reporting(run), "agentcompass-reporting")
+        report = reporting.Reporting(run)
+        manager.register(report, "agentcompass-reporting")
         manager.register(progress.ProgressStart(run), "agentcompass-progress-start")
         manager.register(loop.EngineLoop(run), "agentcompass-loop")
+        manager.register(finalizing.Finalizing(run, report), "agentcompass-finalizing")
         run.gates = gates.GateKeeper(run)
         manager.register(run.gates, "agentcompass-gates")
     if manager.hasplugin("xdist"):

@@ -122,6 +122,43 @@ def test_a_suite_and_a_request_of_the_command_line(suite: Suite) -> None:
     assert result.run_info()["requests"][0]["harness"]["id"] == "oracle"
 
 
+FINALIZED = """
+import pytest
+
+def pytest_agentcompass_request_finalized(request, report):
+    with open("finalized", "a") as file:
+        file.write(f"{request} {report['status']}\\n")
+    if request == BROKEN:
+        raise ValueError("no room on the board")
+"""
+
+
+@pytest.mark.parametrize("mode", [[], ["-n2"], ["concurrency=2"]], ids=["serial", "n2", "engine"])
+def test_a_request_is_finalized_before_the_run_ends(suite: Suite, mode: list[str]) -> None:
+    """Event and hook come as soon as a request is over, once, in every mode."""
+    suite.tasks(task("a"), task("b", verify="false"))
+    suite.requests({"name": "one"}, {"name": "two"})
+    suite.write("conftest.py", FINALIZED.replace("BROKEN", "None"))
+    result = suite.run("--agentcompass", SUITE, *mode)
+    assert result.counts == {"passed": 2, "failed": 2}, result.out
+    assert (suite.path / "finalized").read_text() == "one completed\ntwo completed\n"
+    kinds = [event["kind"] for event in result.events()]
+    assert kinds.count("request_finalized") == 2
+    if not mode:
+        assert kinds.index("request_finalized") < len(kinds) - 1 - kinds[::-1].index("attempt_finished")
+
+
+def test_a_hook_that_fails_at_a_finalized_request_is_told_at_the_end(suite: Suite) -> None:
+    """All attempts are made all the same, and the run is not green."""
+    suite.tasks(task("a"))
+    suite.requests({"name": "one"}, {"name": "two"})
+    suite.write("conftest.py", FINALIZED.replace("BROKEN", "'one'"))
+    result = suite.run("--agentcompass", SUITE)
+    assert (result.ret, result.counts) == (1, {"passed": 2}), result.out
+    assert "ValueError: no room on the board" in result.out
+    result.check_clean()
+
+
 def test_concurrency_of_a_suite(suite: Suite) -> None:
     """`task_concurrency` of a suite drives the engine."""
     suite.tasks(*(task(f"t{n}", verify="sleep 1") for n in range(4)))
