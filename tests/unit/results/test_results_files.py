@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,20 @@ def test_only_temporary_files_of_ours_are_removed(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     remove_temporary(tmp_path)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".hidden.tmp", "record.json", "x.tmp"]
+
+
+def test_a_folder_that_vanishes_during_the_write_is_named(tmp_path: Path) -> None:
+    """What was written in parts cannot be written again: that is said, and no half file appears."""
+    path = tmp_path / "a/b/file"
+
+    def parts() -> Iterator[bytes]:
+        yield b"one"
+        shutil.rmtree(tmp_path / "a")
+        yield b"two"
+
+    with pytest.raises(ResultsError, match="file: cannot be written: No such file"):
+        write_atomic(path, parts())
+    assert not path.exists()
+    write_atomic(path, b"whole")
+    assert path.read_bytes() == b"whole"
+    assert [item.name for item in path.parent.iterdir()] == ["file"]
