@@ -165,7 +165,7 @@ def _with_names(text: str, active: Sequence[tuple[str, str]], width: int) -> str
         room = width - _columns(text) - 2 - _columns(said)
         if room < min(_NAME_LEAST, _columns(name)):
             break
-        text += f"  {_cut(name, min(_NAME, room))}{said}"
+        text += f"  {_cut_middle(name, min(_NAME, room))}{said}"
     return text
 
 
@@ -181,6 +181,16 @@ def _cut(text: str, width: int) -> str:
     while text and _columns(text) > width - 1:
         text = text[:-1]
     return text + "~"
+
+
+def _cut_middle(text: str, width: int) -> str:
+    """Return *text* in at most *width* columns with its end kept, by which ids differ most."""
+    if _columns(text) <= width:
+        return text
+    end = text
+    while end and _columns(end) > (width - 1) // 2:
+        end = end[1:]
+    return _cut(text, width - _columns(end)) + end
 
 
 def duration_text(seconds: float) -> str:

@@ -37,7 +37,7 @@ def choose_progress(run: AgentCompassRun) -> ProgressLines | LiveLine | None:
         return None
     if wanted == "auto" and config.option.verbose < 0:
         return None
-    if reporter.isatty and config.getoption("capture") != "no" and _can_draw():
+    if reporter.isatty and config.getoption("capture") in ("fd", "sys") and _can_draw():
         return LiveLine(run, reporter)
     return ProgressLines(run, reporter, always=wanted == "on")
 
