@@ -181,7 +181,8 @@ class Reporting:
         """Fail the run when an attempt was reported, and its record is not there any more."""
         stored = {(r.request, r.task_id, r.attempt) for result in self.results for r in result.records}
         planned = [item for result in self.results for item in result.planned]
-        if len(stored) == len(planned) or _stopped(session, status):
+        only_fixtures = self.run.config.getoption("setuponly", False)
+        if len(stored) == len(planned) or only_fixtures or _stopped(session, status):
             return
         ends = {_tail(nodeid) for nodeid in self.done}
         names = {item: f"{escape_id(item[0])}::{escape_id(item[1])}::attempt{item[2]}" for item in planned}
@@ -214,7 +215,7 @@ class Reporting:
         for nodeid in self.lost[:20]:
             write(f"LOST: {nodeid} was planned, but its outcome never arrived", red=True)
         for name in self.gone[:20]:
-            write(f"LOST: {name} was made, but its record was removed during the run", red=True)
+            write(f"LOST: {name} was reported, but its record is not there: was it removed during the run?", red=True)
         for nodeid in self.duplicates[:20]:
             write(f"DUPLICATE: {nodeid} was collected more than once", red=True)
         if self.removed:

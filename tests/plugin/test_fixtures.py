@@ -156,3 +156,14 @@ def test_a_skip_in_a_fixture_is_a_skip(suite: Suite) -> None:
     assert result.counts == {"passed": 1, "skipped": 1}
     assert "not today" in result.out
     assert result.records()["a::1"]["status"] == "skipped"
+
+
+@WORKERS
+@pytest.mark.parametrize("option", ["--setup-only", "--setup-plan", "--setup-show"])
+def test_options_that_show_fixtures(suite: Suite, option: str, workers: list[str]) -> None:
+    """pytest's options about fixtures work as elsewhere; what makes no attempts is no failure."""
+    suite.tasks(task("a"), task("b"))
+    result = suite.run(*RUN, option, *workers)
+    assert result.ret == 0, result.out + result.err
+    assert "LOST" not in result.out
+    result.check_clean()

@@ -174,7 +174,11 @@ def test_results_that_are_removed_during_the_run(suite: Suite, words: list[str],
     suite.tasks(task("a"), task("b", verify=f"{wait}; rm -rf {results}{what}"), task("c"))
     result = suite.run(*RUN, *words)
     assert result.ret == 1, result.out + result.err
-    expected = "LOST: tasks::a::attempt1 was made" if what.endswith("attempts") else "was removed during the run"
+    expected = (
+        "LOST: tasks::a::attempt1 was reported, but its record is not there"
+        if what.endswith("attempts")
+        else "was removed during the run"
+    )
     assert expected in result.out
     result.check_clean()
     assert suite.sandboxes() == []
