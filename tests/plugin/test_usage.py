@@ -34,10 +34,9 @@ def check_refused(suite: Suite, *words: str, needle: str) -> str:
         (["x" * 300], "file or directory not found: xxx"),
         (["--maxfail=x"], "argument --maxfail: invalid int value: 'x'"),
         (["--not-an-option"], "unrecognized arguments: --not-an-option"),
-        (["-p", "not_a_plugin"], 'Error importing plugin "not_a_plugin"'),
         (["--agentcompass-shard=3"], "3"),
     ],
-    ids=["k", "m", "k-gate", "path", "path-of-node", "long-path", "maxfail", "option", "plugin", "shard"],
+    ids=["k", "m", "k-gate", "path", "path-of-node", "long-path", "maxfail", "option", "shard"],
 )
 def test_what_can_be_refused_at_once(suite: Suite, wrong: list[str], needle: str, words: list[str]) -> None:
     """Expressions, paths and options that cannot be used are refused before a run directory is made or named."""
