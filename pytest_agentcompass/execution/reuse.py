@@ -34,7 +34,9 @@ def check_request(run: RunContext, request: RunRequest) -> None:
     with locked(path.with_name(".request.lock")):
         try:
             before = json.loads(path.read_bytes())
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, IsADirectoryError, ValueError):
+            before = None
+        if not isinstance(before, dict):  # there is none yet, or it is damaged
             before = now
             write_atomic(path, json_bytes(now))
     changed = differences(before, now)

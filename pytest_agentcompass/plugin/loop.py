@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import queue
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +39,7 @@ OURS = frozenset(
     }
 )
 _LATE = OURS - {"agentcompass_request", "agentcompass_task", "event_loop_policy", "request"}
+_SETUP = "pytest_runtest_setup"
 _POLL = 0.2  # seconds between looks at signals and stop requests
 
 
@@ -54,6 +56,12 @@ def _may_not_run(item: AttemptItem) -> bool:
     return any(mark.name != "xfail" or mark.kwargs.get("run") is False for mark in marks)
 
 
+def _has_setup_hook(item: AttemptItem) -> bool:
+    """Whether a conftest.py looks at items before they run: it may skip them."""
+    files = (getattr(impl.plugin, "__file__", None) for impl in item.ihook.pytest_runtest_setup.get_hookimpls())
+    return any(Path(file).name == "conftest.py" for file in files if file)
+
+
 def _obstacle(item: AttemptItem, harmless: frozenset[str] | set[str]) -> str:
     """Return what of the user's must run before the attempt, or an empty text."""
     definitions = item._fixtureinfo.name2fixturedefs
@@ -63,6 +71,8 @@ def _obstacle(item: AttemptItem, harmless: frozenset[str] | set[str]) -> str:
             return f"the fixture {name!r} is overridden"
     if _may_not_run(item):
         return "a mark skips some"
+    if _SETUP not in harmless and _has_setup_hook(item):
+        return f"a conftest.py has {_SETUP!r}"
     for name in sorted(set(item.fixturenames) & harmless - OURS):
         if name in definitions and (used := set(definitions[name][-1].argnames) & _LATE):
             return f"the fixture {name!r} uses {sorted(used)[0]!r}"
@@ -129,7 +139,7 @@ class EngineLoop:
         for reason, count in self.reasons.most_common():
             said.append(
                 f"agentcompass: {count} attempts run one after another: {reason}, which must run first "
-                "(an autouse fixture that need not: list it in agentcompass_harmless_fixtures)"
+                "(an autouse fixture or hook that need not: list it in agentcompass_harmless_fixtures)"
             )
         return said
 

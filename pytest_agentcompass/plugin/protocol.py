@@ -21,6 +21,7 @@ from .state import ATTEMPT, as_ours, case_of, run_of
 __all__: list[str] = []
 
 When = Literal["setup", "call", "teardown"]
+_NOT_RUN = (pytest.skip.Exception, pytest.xfail.Exception)  # what keeps an attempt from being made
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,6 +39,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def _tries(item: AttemptItem, nextitem: pytest.Item | None) -> None:
     while True:
+        if not item._request:  # listed twice
+            item._initrequest()
         if settle(item):  # what is left is harmless: it need not run before the attempt
             harmless = item.config.getini("agentcompass_harmless_fixtures")
             item.fixturenames = [name for name in item.fixturenames if name in harmless]
@@ -157,7 +160,8 @@ def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call:
     error = call.excinfo.value if call.excinfo else None
     if error is None and call.when == "setup":
         return
-    foreign = error is not None and not isinstance(error, AgentCompassError) and attempt.record is None
+    theirs = error is not None and not isinstance(error, AgentCompassError)
+    foreign, late = theirs and attempt.record is None, theirs and attempt.record is not None
     if foreign:
         _stop_for(attempt, error, call.when)
     record = attempt.conclude()
@@ -166,12 +170,15 @@ def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call:
         return
     _properties(record, report)
     outcome = record.outcome
+    if late and not isinstance(error, _NOT_RUN):
+        _shape_late(report, call, f"{outcome}, its record stands: {_path(attempt, record)}")
+        return
     if _expected(report, call, outcome):
         if outcome == "failed":
             report.longrepr = failure_text(record, _path(attempt, record))
         return
     vars(report).pop("wasxfail", None)
-    if foreign and isinstance(error, pytest.skip.Exception) and outcome == "skipped":
+    if foreign and isinstance(error, _NOT_RUN) and outcome == "skipped":
         return
     if foreign and call.when == "setup":
         report.longrepr = f"{_crash(report)}\n{report.longrepr}\nrecord: {_path(attempt, record)}"
@@ -185,6 +192,13 @@ def _shape(item: AttemptItem, attempt: Attempt, report: pytest.TestReport, call:
         report.longrepr = failure_text(record, _path(attempt, record))
         if outcome == "error":
             report.when = "setup"  # an infrastructure error is an error in every report, not a failure
+
+
+def _shape_late(report: pytest.TestReport, call: pytest.CallInfo[Any], attempt: str) -> None:
+    """Something of the user's (a hook) failed where the attempt has its record already: it is said beside it."""
+    vars(report).pop("wasxfail", None)  # what was expected to fail is the agent
+    report.outcome, report.when = "failed", "setup"
+    report.longrepr = f"{_crash(report)}\n{report.longrepr}\na hook failed in {call.when}; the attempt {attempt}"
 
 
 def _path(attempt: Attempt, record: AttemptRecord) -> str:
@@ -202,7 +216,7 @@ def _shape_unstored(item: pytest.Item, attempt: Attempt, report: pytest.TestRepo
 def _stop_for(attempt: Attempt, error: BaseException | None, when: str) -> None:
     """Take an exception that is none of ours as the attempt's end: a skip, a fixture's fault, something in the body."""
     assert error is not None
-    if isinstance(error, pytest.skip.Exception):
+    if isinstance(error, _NOT_RUN):
         attempt.stop(as_ours(error))
     elif when == "setup":
         attempt.stop(SetupError(f"a fixture or a hook failed: {type(error).__name__}: {error}"))
@@ -213,7 +227,8 @@ def _stop_for(attempt: Attempt, error: BaseException | None, when: str) -> None:
 def _expected(report: pytest.TestReport, call: pytest.CallInfo[Any], outcome: str) -> bool:
     """Whether pytest's reading of an xfail mark stands: it is about the agent's failures, never about missing data."""
     if hasattr(report, "wasxfail"):
-        return outcome in ("passed", "failed")
+        unmade = call.excinfo is not None and isinstance(call.excinfo.value, pytest.xfail.Exception)
+        return outcome in ("passed", "failed", *(["skipped"] if unmade else []))
     return report.failed and call.excinfo is None and outcome == "passed"  # strict, and it passed
 
 

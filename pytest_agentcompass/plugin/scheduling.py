@@ -20,9 +20,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest.runner import call_and_report  # teardown with a report, as pytest itself does it
 from xdist.scheduler import LoadScheduling  # type: ignore[import-untyped]  # xdist ships no types
 
+from ..redaction import clean_text
 from .nodes import AttemptItem
 from .state import case_of
 
@@ -91,15 +91,17 @@ class Scheduling:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Pass over a pause: only tear down what the next item does not share."""
+        """Pass over a pause: only tear down what the next item does not share; no hook of an item's phases sees it."""
         if not isinstance(item, Pause):
             return None
-        for report in (
-            call_and_report(item, "setup", log=False),
-            call_and_report(item, "teardown", log=False, nextitem=nextitem),
-        ):
-            if report.failed:
-                item.ihook.pytest_runtest_logreport(report=report)
+        state = item.session._setupstate
+        call: pytest.CallInfo[Any] = pytest.CallInfo.from_call(
+            lambda: state.teardown_exact(nextitem), when="teardown", reraise=(pytest.exit.Exception, KeyboardInterrupt)
+        )
+        if call.excinfo is not None:
+            report = pytest.TestReport.from_item_and_call(item, call)
+            report.longrepr = clean_text(str(report.longrepr))  # a lone surrogate would kill the worker
+            item.ihook.pytest_runtest_logreport(report=report)
         return True
 
 

@@ -39,8 +39,8 @@ def case_of(item: pytest.Item) -> tuple[str, str, int] | None:
 
 
 def as_ours(error: BaseException) -> BaseException:
-    """Return what *error* means for an attempt: `pytest.skip()` anywhere in it skips it."""
-    if isinstance(error, pytest.skip.Exception):
+    """Return what *error* means for an attempt: `pytest.skip()` and `pytest.xfail()` anywhere in it skip it."""
+    if isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception)):
         return AttemptSkipped(str(error), FailureMode.SKIP_REQUESTED.value)
     return error
 

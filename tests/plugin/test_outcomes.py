@@ -94,23 +94,79 @@ def test_exit_first(suite: Suite, engine: list[str]) -> None:
 @pytest.mark.parametrize("engine", [[], ["-n2"], ["concurrency=2"]], ids=["serial", "n2", "engine"])
 def test_markers_that_skip(suite: Suite, engine: list[str]) -> None:
     """B6: skip, skipif and xfail put on attempts by a conftest.py do what they say, with no internal error."""
-    suite.tasks(task("a"), task("b"), task("c", verify="false"), task("d"))
+    suite.tasks(task("a"), task("b"), task("c", verify="false"), task("d"), task("e"))
     suite.write(
         "conftest.py",
         "import pytest\n"
-        "MARKS = {'a': pytest.mark.skip(reason='no a'), 'b': pytest.mark.skipif('True', reason='no b'),\n"
+        "MARKS = {'e': pytest.mark.xfail(run=False, reason='no e'),\n"
+        "         'a': pytest.mark.skip(reason='no a'), 'b': pytest.mark.skipif('True', reason='no b'),\n"
         "         'c': pytest.mark.xfail(reason='known')}\n"
         "def pytest_collection_modifyitems(items):\n"
         "    for item in items:\n"
         "        if item.task.task_id in MARKS:\n"
         "            item.add_marker(MARKS[item.task.task_id])\n",
     )
-    result = suite.run(*TASKS, "harness=nop", *engine, "-rsx")
+    result = suite.run(*TASKS, "harness=nop", *engine, "-rA")
     assert result.ret == 0, result.out
-    assert result.counts == {"passed": 1, "skipped": 2, "xfailed": 1}
-    for text in ("no a", "no b", "known"):
+    assert result.counts == {"passed": 1, "skipped": 2, "xfailed": 2}
+    for text in ("no a", "no b", "known", "no e"):
         assert text in result.out
+    assert result.modes()["e::1"] == "skip_requested"
     result.check_clean()
+
+
+@pytest.mark.parametrize("engine", [[], ["-n2"], ["concurrency=2"]], ids=["serial", "n2", "engine"])
+def test_hooks_before_an_attempt(suite: Suite, engine: list[str]) -> None:
+    """What a conftest.py's pytest_runtest_setup skips or refuses is not made, however attempts are driven."""
+    suite.tasks(task("a"), task("b"), task("c"))
+    suite.write(
+        "conftest.py",
+        "import pytest\n"
+        "def pytest_runtest_setup(item):\n"
+        "    if item.task.task_id == 'a':\n"
+        "        pytest.skip('not here')\n"
+        "    if item.task.task_id == 'b':\n"
+        "        raise ValueError('no machine for b')\n",
+    )
+    result = suite.run(*TASKS, "harness=nop", *engine, "-rA")
+    assert result.ret == 1
+    assert result.counts == {"passed": 1, "skipped": 1, "error": 1}
+    assert result.modes() == {"a::1": "skip_requested", "b::1": "setup_error", "c::1": "none"}
+    assert "no machine for b" in result.out
+    result.check_clean()
+
+
+@pytest.mark.parametrize("engine", [[], ["-n2"], ["concurrency=2"]], ids=["serial", "n2", "engine"])
+def test_hooks_behind_an_attempt(suite: Suite, engine: list[str]) -> None:
+    """A hook of the user's that fails once the record is stored is an error that says so; the record stands."""
+    suite.tasks(task("a"), task("b"))
+    suite.write(
+        "conftest.py",
+        "import pytest\n"
+        "@pytest.hookimpl(wrapper=True)\n"
+        "def pytest_runtest_call(item):\n"
+        "    yield\n"
+        "    if item.task.task_id == 'a':\n"
+        "        raise ValueError('a is odd')\n",
+    )
+    for words in ([*TASKS, "harness=nop", "--agentcompass-run-id=r"], ["--agentcompass", "--agentcompass-resume=r"]):
+        result = suite.run(*words, *engine)
+        assert result.ret == 1
+        assert result.counts == {"passed": 1, "error": 1}
+        assert "ValueError: a is odd" in result.out
+        assert "a hook failed in call; the attempt passed, its record stands: " in result.out
+        assert result.modes() == {"a::1": "none", "b::1": "none"}
+        result.check_clean()
+
+
+def test_an_item_that_is_listed_twice(suite: Suite) -> None:
+    """An item that a plugin lists twice is reported twice without an error of ours; the run is red and names it."""
+    suite.tasks(task("a"), task("b"))
+    suite.write("conftest.py", "def pytest_collection_modifyitems(items):\n    items.extend(items[:])\n")
+    result = suite.run(*TASKS, "harness=nop")
+    assert result.ret == 1
+    assert "DUPLICATE: agentcompass::tasks::a::attempt1" in result.out
+    assert result.counts == {"passed": 4}
 
 
 def test_no_solution_is_a_skip(suite: Suite) -> None:
