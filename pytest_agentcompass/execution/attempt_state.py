@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..components.context import AttemptContext, set_current_attempt
@@ -74,13 +75,21 @@ class AttemptState:
         self.started_at = _now()
         self.harness_is_open = False
         self._own_environment = True
-        self.attempt_context = AttemptContext(
-            run_id=run.run_id,
+
+    @cached_property
+    def attempt_context(self) -> AttemptContext:
+        """What components may know of the attempt; an attempt that stands from an earlier run has no use for it."""
+        return AttemptContext(
+            run_id=self.run_context.run_id,
             request=self.request.name,
-            task_id=task.task_id,
-            attempt=number,
-            directory=run.directory.attempt_dir(self.request.name, task.task_id, number),
-            labels={**run.labels(), "agentcompass.request": self.request.name, "agentcompass.attempt": str(number)},
+            task_id=self.task.task_id,
+            attempt=self.number,
+            directory=self.run_context.directory.attempt_dir(self.request.name, self.task.task_id, self.number),
+            labels={
+                **self.run_context.labels(),
+                "agentcompass.request": self.request.name,
+                "agentcompass.attempt": str(self.number),
+            },
             output_limit_bytes=self.request.execution.output_limit_bytes,
         )
 

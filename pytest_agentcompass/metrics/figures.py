@@ -91,5 +91,12 @@ def _estimate(tally: TaskTally, view: View, estimator: Callable[[int, int], floa
 
 
 def _pairs(tallies: Sequence[TaskTally], estimate: Estimate, view: View) -> list[tuple[str, float]]:
-    values = ((tally.category, estimate(tally, view)) for tally in tallies)
-    return [(category, value) for category, value in values if value is not None]
+    known: dict[tuple[int, ...], float | None] = {}  # an estimate is made of counts, and few of thousands differ
+    found = []
+    for tally in tallies:
+        counts = (tally.passed, tally.failed, tally.errors, tally.missing, tally.cut)
+        if counts not in known:
+            known[counts] = estimate(tally, view)
+        if (value := known[counts]) is not None:
+            found.append((tally.category, value))
+    return found
