@@ -32,6 +32,7 @@ __all__ = [
 Stamp = tuple[int, int, int, int]  # inode, size, times of content and of state
 
 _READ_CAP = 1 << 30  # bytes; a file of ours is never near this
+_PIECE = 1 << 16
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{12}\.tmp")
 _row = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 _readable = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -163,11 +164,16 @@ def read_file(path: Path) -> tuple[bytes, Stamp]:
         if path.is_symlink():
             raise ValueError("is a link") from error
         raise
-    with open(handle, "rb") as file:
+    try:
         state = os.fstat(handle)
         if not stat.S_ISREG(state.st_mode) or state.st_size > _READ_CAP:
             raise ValueError("is not a plain file" if state.st_size <= _READ_CAP else "is too large")
-        return file.read(), _stamp(state)
+        parts = [os.read(handle, state.st_size + 1)]
+        while parts[-1]:  # it may have grown, or come in pieces
+            parts.append(os.read(handle, _PIECE))
+        return b"".join(parts), _stamp(state)
+    finally:
+        os.close(handle)
 
 
 def keep_copy(path: Path, folder: Path) -> Path | None:
