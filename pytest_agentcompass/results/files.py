@@ -177,7 +177,10 @@ def read_file(path: Path) -> tuple[bytes, Stamp]:
 
 
 def keep_copy(path: Path, folder: Path) -> Path | None:
-    """Keep what *path* holds now as `<folder>/<n>.json`, the lowest free n; None when *path* is gone."""
+    """Keep what *path* holds now as `<folder>/<n>.json`, the lowest free n; None when *path* is gone.
+
+    What is no plain file is moved there as it is, as `<n>.odd`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     number = 1
     while True:
@@ -193,8 +196,17 @@ def keep_copy(path: Path, folder: Path) -> Path | None:
             try:
                 write_atomic(kept, read_bytes(path))
             except ValueError:
-                return None  # a link or a pipe holds nothing to keep
+                return _put_aside(path, folder)
             return kept
+
+
+def _put_aside(path: Path, folder: Path) -> Path:
+    """Move what is no plain file (a folder, a link, a pipe) to `<folder>/<n>.odd`: it would bar the way for good."""
+    number = 1
+    while os.path.lexists(aside := folder / f"{number}.odd"):
+        number += 1
+    os.rename(path, aside)
+    return aside
 
 
 def remove_temporary(folder: Path) -> None:

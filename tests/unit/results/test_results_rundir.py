@@ -391,3 +391,25 @@ def test_a_plan_that_changed_is_read_again(run: RunDirectory) -> None:
     assert run.planned() == [("main", "a", 1)]
     RunDirectory(run.path).write_planned([("main", "b", 1)], add=True)
     assert run.planned() == [("main", "a", 1), ("main", "b", 1)]
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "dangling", "pipe"])
+def test_what_is_no_file_does_not_bar_a_record(run: RunDirectory, tmp_path: Path, kind: str) -> None:
+    """Something else in the place of a record is damage: it is put aside, and the attempt is stored."""
+    path = run.attempt_dir("main", "t", 1) / "record.json"
+    path.parent.mkdir(parents=True)
+    if kind == "folder":
+        (path / "inside").mkdir(parents=True)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        target = tmp_path / "elsewhere"
+        if kind == "link":
+            target.write_text("of another")
+        path.symlink_to(target)
+    assert run.read_record("main", "t", 1) is None
+    run.write_record(make())
+    assert run.read_record("main", "t", 1) == make()
+    assert not path.is_symlink()
+    if kind == "link":
+        assert (tmp_path / "elsewhere").read_text() == "of another"
