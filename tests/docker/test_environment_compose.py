@@ -58,7 +58,8 @@ def _compose(docker_client: docker.APIClient, unavailable: Callable[[str], None]
 def _task(folder: Path, text: str, image: str) -> EnvironmentSpec:
     folder.mkdir(exist_ok=True)
     (folder / "docker-compose.yaml").write_text(text)
-    (folder / "Dockerfile").write_text(f"FROM {image}\nWORKDIR /app\nRUN : {folder}; echo {folder.parent.name} > /built\n")
+    build = f"FROM {image}\nWORKDIR /app\nRUN : {folder}; echo {folder.parent.name} > /built\n"
+    (folder / "Dockerfile").write_text(build)
     compose = ComposeSpec(file=str(folder / "docker-compose.yaml"), service="client", variables={"NAME": "given"})
     return EnvironmentSpec(compose=compose)
 

@@ -90,10 +90,12 @@ def test_the_official_files_of_a_run(graded: tuple[dict[str, AttemptRecord], Pat
 
 def test_the_logs_are_kept(graded: tuple[dict[str, AttemptRecord], Path]) -> None:
     """Test output, eval script and the tries of applying are in the attempt's folder."""
-    name = graded[0]["fuzzy context"].task_id
-    logs = next(graded[1].glob(f"attempts/*/{name}*/1/logs"))
-    assert {"test_output.txt", "eval.sh", "apply_patch.txt"} <= {path.name for path in logs.iterdir()}
-    assert "$ git apply --verbose --3way" in (logs / "apply_patch.txt").read_text()
+
+    def logs(kind: str) -> Path:
+        return next(graded[1].glob(f"attempts/*/{graded[0][kind].task_id}/1/logs"))
+
+    assert {"test_output.txt", "eval.sh", "apply_patch.txt"} <= {path.name for path in logs("gold").iterdir()}
+    assert "$ git apply --verbose --3way" in (logs("fuzzy context") / "apply_patch.txt").read_text()
 
 
 def test_oracle_and_nop(one: Path) -> None:
