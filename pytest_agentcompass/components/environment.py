@@ -118,10 +118,17 @@ class EnvironmentSession(abc.ABC):
         """Return the address under which the sandbox can be reached, where there is one."""
         return None
 
+    async def machine_address(self) -> str | None:
+        """Return this machine's address as an egress proxy of the sandbox reaches it; None without a proxy."""
+        return None
+
     async def set_network_policy(self, policy: NetworkPolicy) -> None:
         """Switch what the sandbox may reach; providers that cannot refuse any change."""
         if policy != self.network_policy:
             raise PlanningError(f"{type(self).__name__} cannot switch its network policy to {policy}")
+
+    async def observe(self) -> None:
+        """Put into `info` what the sandbox's surroundings saw of the agent; called when its work is over."""
 
     async def reset_dir(self, path: str, *, user: str | None = None) -> None:
         """Make *path* a fresh empty folder owned by *user* (default: root or the runner), whatever stood there.

@@ -54,6 +54,13 @@ class BaseHarness(abc.ABC):
         """Start (or install) the agent under the baseline policy and return a session object."""
         return env
 
+    def endpoints(self, session: Any) -> list[str]:
+        """Return what an agent inside the sandbox must reach while it works, as network entries (`host:port`).
+
+        A restricted run policy lets these through as well, and the record says so.
+        """
+        return []
+
     @abc.abstractmethod
     async def run_task(self, session: Any, prepared: PreparedTask, req: RunRequest, plan: HarnessPlan) -> RunResult:
         """Let the agent work on the task until it is done.

@@ -11,7 +11,7 @@ from ..components.environment import EnvironmentSession
 from ..contracts.outcome import FailureMode, RunResult
 from ..contracts.task import PreparedTask
 from ..errors import AgentCompassError, AgentFailure, EnvironmentGone, InfrastructureError
-from ..planning.network import restriction_notice
+from ..planning.network import restriction_notice, with_host
 from .artifacts import collect_artifacts
 from .attempt_state import AttemptStopped, error_text
 from .entry import AttemptEntry
@@ -88,6 +88,7 @@ class AgentRun(AttemptEntry):
         if self.environment is not None:
             with self._phase("collect_artifacts"):
                 await self._collect()
+                await self.environment.observe()
         return self.result
 
     def _announce_network(self) -> None:
@@ -100,6 +101,11 @@ class AgentRun(AttemptEntry):
         """Switch to *phase*'s policy; a failing switch stops the attempt before the agent's first command."""
         assert self.plan is not None
         policy = getattr(self.plan, f"{phase}_network_policy")
+        if phase == "run" and policy is not None and self.harness_is_open and self.context.harness is not None:
+            for host in self.context.harness.endpoints(self.session):
+                policy = with_host(policy, host)
+            if policy != self.plan.run_network_policy:
+                self.environment_info["run_network_policy"] = str(policy)
         if self.environment is not None and policy is not None and policy != self.environment.network_policy:
             with self._phase("switch_network"):
                 await self.environment.set_network_policy(policy)

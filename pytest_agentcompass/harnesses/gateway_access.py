@@ -44,6 +44,11 @@ async def gateway_address(env: EnvironmentSession) -> str:
     """
     if await same_machine(env):
         return "127.0.0.1"
+    if env.network_policy.restricted:
+        raise SetupError(
+            f"the network policy {env.network_policy} keeps the sandbox from this machine, so the agent in it cannot "
+            "reach the model; use an agent that runs outside (tool_loop, mini_swe_agent, command with where: host)"
+        )
     done = await env.exec(["cat", "/proc/net/route"], timeout=30)
     for line in done.stdout.splitlines()[1:]:
         fields = line.split()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field
 
@@ -23,6 +24,7 @@ from ..components.environment import EnvironmentSession
 from ..components.harness import BaseHarness
 from ..components.trajectory import TrajectoryLog, shorten
 from ..contracts.environment import EnvironmentSpec
+from ..contracts.network import NetworkMode
 from ..contracts.outcome import ExecResult, FailureMode, RunResult
 from ..contracts.plan import HarnessPlan
 from ..contracts.request import ModelSpec, RunRequest
@@ -105,7 +107,7 @@ class ProgramAgent(BaseHarness):
         except ConfigError as error:
             raise PlanningError(f"harness {self.id!r}: {error.message}") from error
         policy = environment.run_network_policy
-        if policy is not None and policy.restricted:
+        if policy is not None and policy.mode is NetworkMode.DENYLIST:
             raise PlanningError(
                 f"harness {self.id!r} runs inside of the sandbox and reaches the model through this machine, which "
                 f"the run network policy {policy} forbids; use an agent that runs outside (tool_loop, mini_swe_agent)"
@@ -126,11 +128,15 @@ class ProgramAgent(BaseHarness):
         gateway = make_gateway(
             req.model,
             self.protocol,
-            await gateway_address(env),
+            await env.machine_address() or await gateway_address(env),
             timeout=params.request_timeout,
             budget_tokens=params.budget_tokens,
         )
         return ProgramSession(env, program, version, folder, gateway)
+
+    def endpoints(self, session: ProgramSession) -> list[str]:
+        """Return the gateway's address, which the run policy must let through."""
+        return [urlsplit(session.gateway.url).netloc]
 
     async def close_session(self, session: ProgramSession) -> None:
         """Close the gateway: the token is worth nothing from now on."""

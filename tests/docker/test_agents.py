@@ -154,6 +154,25 @@ def test_programs_work_as_the_containers_user(tmp_path: Path, harness: str) -> N
     assert records["one"]["passed"] is True, printed
 
 
+@pytest.mark.parametrize("harness", PROGRAMS)
+def test_programs_work_without_a_network(tmp_path: Path, harness: str) -> None:
+    """Where the run policy is no-network a program reaches the gateway of its attempt alone, and the record says so."""
+    words = own_tasks(tmp_path, "one")
+    rows = json.loads((tmp_path / "tasks.yaml").read_text())
+    rows["tasks"][0] |= {"verify": "grep -qx 403 /job/one", "artifacts": [], "network": "no-network"}
+    (tmp_path / "tasks.yaml").write_text(json.dumps(rows))
+    words += [f"harness.program={program(PROGRAMS[harness])}", f"environment.params.egress_image={IMAGE}"]
+    ask = "curl -s -m 9 -o /dev/null -w '%{http_code}\\n' http://192.88.99.7/ > one"
+    with scripted(answers("one", move(harness, ask), *end(harness))) as server:
+        records, _, printed = run(tmp_path, server, harness, *words, "timeout=90")
+    assert records["one"]["passed"] is True, printed
+    environment = records["one"]["environment"]
+    gateway = environment["run_network_policy"].removeprefix("allowlist(").removesuffix(")")
+    assert environment["network_targets"]["allowed"] == [gateway]
+    assert "192.88.99.7:80" in environment["network_targets"]["refused"]
+    assert records["one"]["plan"]["run_network_policy"] == "no-network"
+
+
 @pytest.fixture
 def handed_tasks(docker_client: Any) -> Path:
     """The handed Terminal-Bench tasks of the first format; skips where they or their image are not there."""

@@ -164,11 +164,12 @@ def test_calls_through_the_gateway_count_also_when_interrupted(suite: Suite) -> 
     assert (record["failure_mode"], record["usage"]["input_tokens"]) == ("cancelled", 1000), result.out
 
 
-def test_a_restricted_network_is_refused_at_collection(suite: Suite) -> None:
+def test_a_deny_list_is_refused_at_collection(suite: Suite) -> None:
     """A program in a sandbox that may not reach this machine is refused before anything opens, and told what works."""
     suite.tasks(task("a"))
     with scripted({"turns": [say("x")]}) as server:
-        words = ("environment=docker", "environment.run_network_policy=no-network", "--collect-only")
+        policy = "environment.run_network_policy={mode: denylist, hosts: [a.org]}"
+        words = ("environment=docker", policy, "--collect-only")
         result = run(suite, server, "claude_code", "model.api_protocol=anthropic", *words)
     assert result.ret == 1, result.out
     assert "use an agent that runs outside (tool_loop, mini_swe_agent)" in result.out

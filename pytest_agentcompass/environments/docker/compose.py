@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ...contracts.environment import BuildSpec, ComposeSpec, EnvironmentSpec
-from ...contracts.network import NetworkMode, NetworkPolicy
+from ...contracts.network import NetworkPolicy
 from ...errors import SandboxError, nearest
 from .build import build_image
 from .compose_file import Rewrite, rewrite
 from .engine import Engine, engine_errors
 from .images import find_image
-from .session import Opened
+from .release import Opened
 from .settings import DockerParams
 
 __all__ = ["Project", "open_project"]
@@ -42,7 +42,7 @@ _program: list[str] | None = None
 
 @dataclass(slots=True)
 class Project:
-    """A running project; `container` is the one of the agent's service."""
+    """A running project; `container` is the one of the agent's service, `names` those of all services."""
 
     container: str
     image: str
@@ -50,6 +50,7 @@ class Project:
     workdir: str
     user: str
     services: list[str]
+    names: list[str]
     tmpfs: list[str] = field(default_factory=list)
     hidden_env: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -157,8 +158,8 @@ def open_project(
     made = rewrite(config, name=name, labels=labels, private=_Copies(folder).get)
     opened.copied_mounts += made.copy_mounts(root)
     hidden = made.fit(compose.service, spec, params, mounts)
-    if policy.mode is NetworkMode.NO_NETWORK:
-        made.isolate()
+    if policy.restricted:
+        made.isolate(policy.mode.value)
     _images(engine, made, compose, params)
     made.pull_never()
     file = folder / "compose.json"
@@ -289,6 +290,7 @@ def _project(engine: Engine, container: str, made: Rewrite, service: str, hidden
         workdir=config.get("WorkingDir") or "/",
         user=config.get("User") or "",
         services=sorted(made.services),
+        names=made.names,
         tmpfs=sorted(host.get("Tmpfs") or {}),
         hidden_env=hidden,
         notes=made.notes,

@@ -35,6 +35,17 @@ class Rewrite:
         found: dict[str, Any] = self.data.get("services") or {}
         return found
 
+    @property
+    def names(self) -> list[str]:
+        """Under which names the services find each other: their own, host names and aliases."""
+        found = set(self.services)
+        for service in self.services.values():
+            found.add(str(service.get("hostname") or ""))
+            networks = service.get("networks")
+            for settings in networks.values() if isinstance(networks, dict) else ():
+                found.update(str(alias) for alias in (settings or {}).get("aliases") or ())
+        return sorted(found - {""})
+
     def label_everything(self) -> None:
         """Mark services, networks and volumes, and give each a name of this attempt's alone."""
         self.data.setdefault("networks", {}).setdefault("default", None)
@@ -88,16 +99,16 @@ class Rewrite:
                     targets.append(str(volume["target"]))
         return targets
 
-    def isolate(self) -> None:
-        """Take every way out away: internal networks without a gateway address."""
+    def isolate(self, mode: str) -> None:
+        """Take every way out away, for network *mode*: internal networks without a gateway address."""
         for key, service in self.services.items():
             if service.get("network_mode") in _HOST_MODES:
                 raise SandboxError(
-                    f"service {key} uses network_mode {service['network_mode']}: no-network cannot be enforced"
+                    f"service {key} uses network_mode {service['network_mode']}: {mode} cannot be enforced"
                 )
         for key, network in self.data["networks"].items():
             if network.get("external"):
-                raise SandboxError(f"network {key} is external: no-network cannot be enforced")
+                raise SandboxError(f"network {key} is external: {mode} cannot be enforced")
             network["internal"] = True
             if network.get("driver", "bridge") == "bridge":
                 network["driver_opts"] = {**(network.get("driver_opts") or {}), **_ISOLATED}

@@ -21,11 +21,14 @@ from ...errors import AgentCompassError, ConfigError, PlanningError, SandboxErro
 from ..archive import Limits
 from .build import build_image
 from .compose import Project, open_project
+from .egress import EgressSettings, listed
 from .engine import Engine, answering_engine, engine, engine_errors, with_retries
 from .exec import finish
 from .images import Image, find_image
+from .network import Network
 from .owner import labels, private_folder
-from .session import DockerSession, Opened, release
+from .release import Opened, release
+from .session import DockerSession
 from .settings import DockerParams, container_settings, limits, split_secrets
 from .sweep import remove_container, remove_run, sweep
 
@@ -47,6 +50,7 @@ class _Opening:
     attempt: AttemptContext
     plan: ExecutionPlan
     opened: Opened = field(default_factory=Opened)
+    network: Network | None = None
     retries: int = 0
 
     @property
@@ -65,7 +69,7 @@ class DockerEnvironment(BaseEnvironment):
 
     id: ClassVar[str] = "docker"
     params_model: ClassVar[type[BaseModel] | None] = DockerParams
-    supported_network_modes: ClassVar[frozenset[NetworkMode]] = frozenset({NetworkMode.PUBLIC, NetworkMode.NO_NETWORK})
+    supported_network_modes: ClassVar[frozenset[NetworkMode]] = frozenset(NetworkMode)
     supports_network_switch: ClassVar[bool] = True
     supported_resources: ClassVar[frozenset[str]] = frozenset({"cpus", "memory_mb", "pids"})
     supports_images: ClassVar[bool] = True
@@ -137,6 +141,10 @@ def _params(spec: EnvironmentSpec) -> DockerParams:
 
 
 async def _open(opening: _Opening) -> DockerSession:
+    plan = opening.plan
+    policies = (plan.baseline_network_policy, plan.run_network_policy, plan.evaluation_network_policy)
+    if any(listed(policy) for policy in policies):  # better now than when the agent is to start
+        await in_thread(_egress_image, opening)
     if opening.spec.compose is not None:
         project: Project = await finish(in_thread(_open_project, opening))
         return _project_session(opening, project)
@@ -153,11 +161,38 @@ def _image(opening: _Opening) -> Image:
     return find_image(opening.engine, spec.image or "", pull=pull, platform=spec.platform)
 
 
+def _egress_image(opening: _Opening) -> None:
+    params = opening.params
+    try:
+        find_image(opening.engine, params.egress_image, pull=params.pull == "missing")
+    except SandboxError as error:
+        raise SandboxError(
+            f"allow lists and deny lists need an image with python3 for their proxy "
+            f"(environment.params.egress_image): {error.message}",
+            image=params.egress_image,
+        ) from error
+
+
+def _network(opening: _Opening, project: Project | None = None) -> Network:
+    settings = EgressSettings(
+        name=opening.name,
+        image=opening.params.egress_image,
+        labels=labels(keep=opening.keep),
+        pull=opening.params.pull == "missing",
+        hosts=opening.spec.extra_hosts,
+        direct=tuple(project.names) if project is not None else (),
+    )
+    made = opening.opened.egresses
+    return Network(opening.engine, opening.policy, settings, made, project=project is not None)
+
+
 def _start(opening: _Opening, image: Image) -> dict[str, str]:
     """Create and start the container; return the variables that must not stand in its configuration."""
     client, spec = opening.engine.client, opening.spec
     variables, hidden = split_secrets(dict(spec.env_variables))
     mounts = _mounts(opening)
+    opening.network = _network(opening)
+    network = opening.network.open()
 
     def create() -> str:
         opening.opened.container = name = opening.name
@@ -169,7 +204,7 @@ def _start(opening: _Opening, image: Image) -> dict[str, str]:
             name=name,
             labels=labels(keep=opening.keep),
             variables=variables,
-            policy=opening.policy,
+            network=network,
             mounts=mounts,
         )
         return str(client.create_container(**settings)["Id"])
@@ -250,6 +285,8 @@ def _open_project(opening: _Opening) -> Project:
         mounts=mounts,
     )
     opening.opened.container = project.container
+    opening.network = _network(opening, project)
+    opening.network.join(project.container)
     return project
 
 
@@ -271,12 +308,13 @@ def _made(
     opening: _Opening, *, image: dict[str, Any], workdir: str, user: str, hidden: dict[str, str], tmpfs: list[str]
 ) -> DockerSession:
     execution = opening.plan.execution
+    assert opening.network is not None
     session = DockerSession(
         opening.engine,
         opening.opened,
         workdir=workdir,
         user=user,
-        policy=opening.policy,
+        network=opening.network,
         hidden_env=hidden,
         output_limit=opening.attempt.output_limit_bytes,
         limits=Limits(execution.artifact_limit_bytes, execution.artifact_limit_files),

@@ -3,53 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import posixpath
 import secrets
 import shlex
-import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
-
-from docker.errors import DockerException
-from requests.exceptions import RequestException
 
 from ...components.calls import in_thread
 from ...components.environment import EnvironmentSession
 from ...contracts.environment import Healthcheck
-from ...contracts.network import NetworkMode, NetworkPolicy
+from ...contracts.network import NetworkPolicy
 from ...contracts.outcome import ExecResult
 from ...errors import EnvironmentGone, PlanningError, SandboxError, SetupError
 from ..archive import Limits, Ownership, pack_bytes, pack_file, pack_tree
-from .engine import Engine, engine_errors
+from .engine import Engine
 from .exec import Command, Runner, finish, new_marker
 from .files import Place, Transfers
 from .memory import OomCounter
+from .network import Network
 from .processes import Baseline, leftovers
+from .release import Opened, release
 from .scripts import RESET, UPTIME, WORKDIR
-from .sweep import remove_container, remove_labelled
 
-__all__ = ["DockerSession", "Opened", "release"]
+__all__ = ["DockerSession"]
 
 _OUT_OF_MEMORY = 137
 _TEXT_TAIL = 2000
-
-
-@dataclass(slots=True)
-class Opened:
-    """What open() made, in the order in which close() removes it.
-
-    *project* is the label of a compose project; *folders* are private folders of this attempt.
-    """
-
-    container: str = ""
-    project: str = ""
-    folders: list[Path] = field(default_factory=list)
-    copied_mounts: list[str] = field(default_factory=list)
 
 
 class DockerSession(EnvironmentSession):
@@ -62,7 +44,7 @@ class DockerSession(EnvironmentSession):
         *,
         workdir: str,
         user: str,
-        policy: NetworkPolicy,
+        network: Network,
         hidden_env: dict[str, str] | None = None,
         output_limit: int = 1_000_000,
         limits: Limits | None = None,
@@ -71,7 +53,8 @@ class DockerSession(EnvironmentSession):
         super().__init__()
         self.default_workdir = workdir
         self.default_user = user or None
-        self.network_policy = policy
+        self.network_policy = network.policy
+        self._network = network
         self._opened = opened
         self._engine = engine
         self._runner = Runner(engine, opened.container)
@@ -108,7 +91,7 @@ class DockerSession(EnvironmentSession):
             _argv(command, shell),
             cwd=self._path(cwd or ""),
             user=user or self.default_user or "",
-            env={**self._hidden_env, **self.phase_env, **(env or {})},
+            env={**self._hidden_env, **self._network.variables, **self.phase_env, **(env or {})},
             timeout=timeout,
             limit=output_limit or self._output_limit,
             marker=new_marker(prefix),
@@ -317,23 +300,29 @@ class DockerSession(EnvironmentSession):
     # ------------------------------------------------------------ network
 
     async def set_network_policy(self, policy: NetworkPolicy) -> None:
-        """Switch between public and no-network; connections that are open die at the switch."""
+        """Put the sandbox under *policy*; connections that are open die at the switch.
+
+        The services of a compose project keep their networks: they can only change from one restricted policy
+        to another.
+        """
         if policy == self.network_policy:
             return
-        if self._opened.project or {policy.mode, self.network_policy.mode} - {
-            NetworkMode.PUBLIC,
-            NetworkMode.NO_NETWORK,
-        }:
+        if not self._network.can_switch(policy):
             await super().set_network_policy(policy)
-        old, new = ("bridge", "none") if policy.mode is NetworkMode.NO_NETWORK else ("none", "bridge")
-        await finish(in_thread(self._switch, old, new))
+        await finish(in_thread(self._network.switch, self._opened.container, policy, self._runner.cause))
         self.network_policy = policy
 
-    def _switch(self, old: str, new: str) -> None:
-        client, container = self._engine.client, self._opened.container
-        with engine_errors(f"switching the sandbox's network to {new}", self._runner.cause):
-            client.disconnect_container_from_network(container, old, force=True)
-            client.connect_container_to_network(container, new)
+    async def machine_address(self) -> str | None:
+        """Return the address of this machine on the engine's bridge, which a proxy of the sandbox can reach."""
+        address: str | None = await in_thread(self._network.machine_address)
+        return address
+
+    async def observe(self) -> None:
+        """Put into `info` which targets the sandbox asked its egress proxies for; what is gone tells nothing."""
+        with contextlib.suppress(SandboxError):
+            targets = await in_thread(self._network.targets)
+            if targets:
+                self.info["network_targets"] = targets
 
     # ------------------------------------------------------------ end
 
@@ -342,37 +331,6 @@ class DockerSession(EnvironmentSession):
         if self._closing is None:
             self._closing = asyncio.ensure_future(release(self._engine, self._opened))
         await finish(self._closing)
-
-
-async def release(engine: Engine, opened: Opened) -> None:
-    """Remove what *opened* names; safe for things that are gone already."""
-    await in_thread(_release, engine, opened)
-
-
-def _release(engine: Engine, opened: Opened) -> None:
-    try:
-        with engine_errors("removing the sandbox"):
-            if opened.copied_mounts and opened.container and os.geteuid() != 0:
-                _make_removable(engine, opened)
-            if opened.project:
-                remove_labelled(engine.client, opened.project)
-            elif opened.container:
-                problem = remove_container(engine.client, opened.container)
-                if problem:
-                    name = opened.container if opened.container.startswith("agentcompass-") else opened.container[:12]
-                    raise SandboxError(f"container {name} could not be removed: {problem}")
-    finally:
-        for folder in opened.folders:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _make_removable(engine: Engine, opened: Opened) -> None:
-    """Let the host's user remove what the container's root wrote into private copies."""
-    with suppress(DockerException, RequestException):  # at worst a folder is left for the next sweep
-        made = engine.client.exec_create(
-            opened.container, ["chmod", "-R", "a+rwX", *opened.copied_mounts], user="0:0", stdin=False
-        )
-        engine.client.exec_start(made["Id"])
 
 
 def _argv(command: Sequence[str] | str, shell: bool) -> list[str]:

@@ -10,7 +10,6 @@ from docker.types import Mount
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...contracts.environment import EnvironmentSpec
-from ...contracts.network import NetworkMode, NetworkPolicy
 from ...redaction import known_secrets
 
 __all__ = ["DockerParams", "container_settings", "limits", "split_secrets"]
@@ -24,7 +23,8 @@ class DockerParams(BaseModel):
     """`environment.params` of the Docker environment.
 
     *pull*: whether a missing image is pulled. *init*: run an init as pid 1. *pids_limit*: processes
-    per sandbox where the task sets none.
+    per sandbox where the task sets none. *egress_image*: an image with python3 for the proxies that enforce
+    allow lists and deny lists.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,6 +32,7 @@ class DockerParams(BaseModel):
     pull: str = Field(default="never", pattern="^(never|missing)$")
     init: bool = True
     pids_limit: int = Field(default=4096, gt=0)
+    egress_image: str = Field(default="python:3-slim", min_length=1)
     download_limit_bytes: int = Field(default=1_000_000_000, gt=0)
 
 
@@ -61,7 +62,7 @@ def _host_config(
     client: docker.APIClient,
     spec: EnvironmentSpec,
     params: DockerParams,
-    policy: NetworkPolicy,
+    network: str,
     mounts: list[tuple[Path, str, bool]],
 ) -> dict[str, Any]:
     memory = spec.resources.memory_mb * _MIB if spec.resources.memory_mb else None
@@ -72,7 +73,7 @@ def _host_config(
         "nano_cpus": int(spec.resources.cpus * _CPU) if spec.resources.cpus else None,
         "pids_limit": spec.resources.pids or params.pids_limit,
         "shm_size": spec.shm_size_mb * _MIB if spec.shm_size_mb else None,
-        "network_mode": "none" if policy.mode is NetworkMode.NO_NETWORK else "bridge",
+        "network_mode": network,
         "extra_hosts": dict(spec.extra_hosts) or None,
         "tmpfs": _tmpfs(spec.tmpfs) or None,
         "mounts": [Mount(target, str(source), type="bind", read_only=ro) for source, target, ro in mounts] or None,
@@ -94,10 +95,10 @@ def container_settings(
     name: str,
     labels: dict[str, str],
     variables: dict[str, str],
-    policy: NetworkPolicy,
+    network: str,
     mounts: list[tuple[Path, str, bool]],
 ) -> dict[str, Any]:
-    """Return the arguments of the SDK's `create_container`.
+    """Return the arguments of the SDK's `create_container`; *network* is the engine's name of one.
 
     Without a command of the task's own the container sleeps, behind the image's ENTRYPOINT where it
     has one. The host's proxy variables are kept out.
@@ -112,6 +113,6 @@ def container_settings(
         "environment": variables,
         "labels": labels,
         "platform": spec.platform,
-        "host_config": _host_config(client, spec, params, policy, mounts),
+        "host_config": _host_config(client, spec, params, network, mounts),
         "use_config_proxy": False,
     }

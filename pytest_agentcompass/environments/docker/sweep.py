@@ -15,7 +15,7 @@ from .build import abort_builds
 from .engine import engine, engine_errors, is_gone
 from .owner import KEEP, OWNER_PID, RUN, is_left_over, sweep_folders
 
-__all__ = ["remove_labelled", "remove_run", "sweep"]
+__all__ = ["remove_container", "remove_labelled", "remove_network", "remove_run", "sweep"]
 
 _TRIES = 3
 
@@ -121,6 +121,11 @@ def _remove_container(client: APIClient, item: dict[str, Any]) -> str:
     name = (item.get("Names") or [item["Id"][:12]])[0].lstrip("/")
     problem = remove_container(client, item["Id"])
     return f"container {name}" + (f" could not be removed: {problem}" if problem else "")
+
+
+def remove_network(client: APIClient, name: str) -> str | None:
+    """Remove a network; return why it is still there, or None."""
+    return _quietly("", lambda: client.remove_network(name)).removeprefix(" could not be removed: ") or None
 
 
 def _remove_network(client: APIClient, item: dict[str, Any]) -> str:

@@ -380,17 +380,28 @@ def test_mounts_of_the_task_folder_are_copied(tmp_path: Path) -> None:
     assert [volume["source"] for volume in made.services["client"]["volumes"]] == ["/copy$$/data", "/else", "v"]
 
 
+def test_names_of_services() -> None:
+    """Services find each other by their own names, host names, container names and aliases."""
+    services = {
+        "client": {"container_name": "fixed", "hostname": "box"},
+        "pages": {"networks": {"default": {"aliases": ["web"]}, "other": None}},
+        "plain": {"networks": ["default"]},
+    }
+    made = rewrite({"services": services}, name="p", labels={}, private=lambda path: path)
+    assert made.names == ["box", "client", "fixed", "pages", "plain", "web"]
+
+
 def test_isolation(tmp_path: Path) -> None:
     """no-network makes every network internal without a gateway; what cannot be isolated is refused."""
     made = _made(tmp_path)
     with pytest.raises(SandboxError, match="network out is external"):
-        made.isolate()
+        made.isolate("no-network")
     del made.data["networks"]["out"]
-    made.isolate()
+    made.isolate("no-network")
     assert all(network["internal"] and network["driver_opts"] for network in made.data["networks"].values())
     made.services["side"]["network_mode"] = "host"
     with pytest.raises(SandboxError, match="service side uses network_mode host"):
-        made.isolate()
+        made.isolate("no-network")
 
 
 def test_the_environment_section_wins(tmp_path: Path) -> None:
