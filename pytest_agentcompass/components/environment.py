@@ -118,6 +118,11 @@ class EnvironmentSession(abc.ABC):
         """Return the address under which the sandbox can be reached, where there is one."""
         return None
 
+    @property
+    def network_variables(self) -> Mapping[str, str]:
+        """What commands of the sandbox are told of its network's proxy; changes with the policy."""
+        return {}
+
     async def machine_address(self) -> str | None:
         """Return this machine's address as an egress proxy of the sandbox reaches it; None without a proxy."""
         return None

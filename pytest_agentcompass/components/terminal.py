@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TerminalSession", "TerminalTimeout"]
 
+_SHELL = "bash --login"
 _QUICK = 30.0  # seconds that a tmux command itself may take
 _CHUNK = 16_000  # characters per send-keys call: far below what one argument may hold
 
@@ -48,6 +49,7 @@ class TerminalSession:
         self.log: list[tuple[float, str]] = []
         self.closed = False
         self._recorder: Recorder | None = None
+        self._variables = dict(env.network_variables)
         self._started = time.monotonic()
 
     @classmethod
@@ -69,6 +71,7 @@ class TerminalSession:
         """
         known = env.terminals.get(name)
         if known is not None and not known.closed:
+            await known.renew()
             return known
         session = cls(env, name, f"agentcompass-{secrets.token_hex(6)}", user)
         await session._need_tmux()
@@ -76,7 +79,7 @@ class TerminalSession:
         result = await session._tmux(
             "start-server", ";", "set-option", "-g", "history-limit", str(history), ";",
             "set-option", "-g", "status", "off", ";",
-            "new-session", "-d", "-s", name, "-x", str(width), "-y", str(height), "bash --login",
+            "new-session", "-d", "-s", name, "-x", str(width), "-y", str(height), _SHELL,
         )  # fmt: skip
         if not result.ok:
             raise SetupError(f"the terminal {name!r} could not be started: {result.output.strip()[-500:]}")
@@ -85,6 +88,22 @@ class TerminalSession:
             recorder = Recorder(env, session.socket, name, user)
             session._recorder = recorder if await recorder.start(width, height) else None
         return session
+
+    async def renew(self) -> None:
+        """Start the shell again where nothing was typed yet and the sandbox's network was switched meanwhile.
+
+        Variables lead programs to the network's proxy; a shell has those of its start.
+        """
+        variables = dict(self.env.network_variables)
+        if variables == self._variables or self.log:
+            return
+        words: list[str] = []
+        for name in sorted({*variables, *self._variables}):
+            words += ["set-environment", "-g", *([name, variables[name]] if name in variables else ["-u", name]), ";"]
+        result = await self._tmux(*words, "respawn-pane", "-k", "-t", self.name, _SHELL)
+        if not result.ok:
+            raise SetupError(f"the terminal {self.name!r} could not be started again: {result.output.strip()[-500:]}")
+        self._variables = variables
 
     async def _need_tmux(self) -> None:
         script = "command -v tmux >/dev/null || echo no-tmux"

@@ -142,6 +142,7 @@ class TerminusHarness(ModelAgent):
         """Let the model work at the terminal until it says twice that it is done."""
         params: TerminusParams = self.params(req)
         run = AgentRun(self, prepared, req, params)
+        await session.renew()
         await session.save_pane("pre-agent")
         try:
             async with run.running(prepared.run_timeout_seconds):

@@ -15,6 +15,7 @@ import docker
 import pytest
 
 from pytest_agentcompass.components.context import AttemptContext
+from pytest_agentcompass.components.terminal import TerminalSession
 from pytest_agentcompass.contracts.environment import ComposeSpec, EnvironmentSpec
 from pytest_agentcompass.contracts.network import NetworkPolicy
 from pytest_agentcompass.environments.docker import remove_run
@@ -159,6 +160,33 @@ def _proxies(attempt: AttemptContext) -> list[str]:
     """Return the names of the proxies that the test's run has."""
     where = {"name": "-egress-", "label": f"agentcompass.run={attempt.run_id}"}
     return [item["Names"][0] for item in engine().client.containers(all=True, filters=where)]
+
+
+def test_a_terminal_learns_of_the_proxy(run: Run, sandboxes: Any, base_image: str, servers: list[str]) -> None:
+    """A terminal that was opened before the switch has the variables of after, until something was typed into it."""
+    sandbox = sandboxes.open(spec(base_image))
+    ask = f"curl -s -o /dev/null -w '%{{http_code}}' {servers[0]}:8000; echo"
+
+    async def shown() -> str:
+        terminal = await TerminalSession.open(sandbox, "agent")
+        await terminal.send_keys(ask, enter=True, block=True, max_timeout=30)
+        return await terminal.capture()
+
+    async def work() -> tuple[str, str, str]:
+        terminal = await TerminalSession.open(sandbox, "agent")
+        await sandbox.set_network_policy(allow(f"{servers[0]}:8000"))
+        proxied = await shown()
+        await terminal.send_keys("export KEPT=yes", enter=True, block=True)
+        await sandbox.set_network_policy(PUBLIC)
+        await terminal.send_keys("echo kept: $KEPT", enter=True, block=True)
+        kept = await terminal.capture()
+        await terminal.close()
+        return proxied, kept, await shown()
+
+    proxied, kept, public = run(work())
+    assert "\n200\n" in proxied
+    assert "\nkept: yes\n" in kept
+    assert "\n200\n" in public
 
 
 def test_sandboxes_do_not_reach_each_other(run: Run, sandboxes: Any, base_image: str, servers: list[str]) -> None:

@@ -91,7 +91,7 @@ class DockerSession(EnvironmentSession):
             _argv(command, shell),
             cwd=self._path(cwd or ""),
             user=user or self.default_user or "",
-            env={**self._hidden_env, **self._network.variables, **self.phase_env, **(env or {})},
+            env={**self._hidden_env, **self.network_variables, **self.phase_env, **(env or {})},
             timeout=timeout,
             limit=output_limit or self._output_limit,
             marker=new_marker(prefix),
@@ -311,6 +311,11 @@ class DockerSession(EnvironmentSession):
             await super().set_network_policy(policy)
         await finish(in_thread(self._network.switch, self._opened.container, policy, self._runner.cause))
         self.network_policy = policy
+
+    @property
+    def network_variables(self) -> Mapping[str, str]:
+        """Where the proxy is, for the policies that have one."""
+        return self._network.variables
 
     async def machine_address(self) -> str | None:
         """Return the address of this machine on the engine's bridge, which a proxy of the sandbox can reach."""
