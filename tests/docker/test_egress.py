@@ -228,8 +228,8 @@ def test_images_that_cannot_run_the_proxy(
         sandboxes.open(missing, run_network_policy=allow("a.org"))
     name = f"agentcompass-test-{tmp_path.name.replace('_', '-').lower()}"
     (tmp_path / "Dockerfile").write_text(f"FROM {base_image}\nRUN rm /usr/bin/python3\n")
-    build = ["docker", "build", "-q", "-t", name, str(tmp_path)]
-    subprocess.run(build, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    for line in docker_client.build(path=str(tmp_path), tag=name, rm=True, forcerm=True, decode=True):
+        assert "error" not in line, line
     try:
         without = EnvironmentSpec(image=base_image, params={"egress_image": name})
         with pytest.raises(SandboxError, match=f"egress proxy.*{name}.*python3"):

@@ -23,8 +23,8 @@ from pytest_agentcompass.contracts.record import AttemptRecord
 pytestmark = pytest.mark.docker
 
 REAL = Path(__file__).parents[2].parent / "shared" / "swebench" / "instances.jsonl"
-# a name of its own in each xdist worker: whoever is done first removes its image
-IMAGE = f"pytest-agentcompass-test-swebench:shapes-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+# a name of its own in each process: whoever is done first removes its image
+IMAGE = f"pytest-agentcompass-test-swebench:shapes-{os.getpid()}"
 DOCKERFILE = """\
 FROM {base}
 COPY acme__shapes /testbed
