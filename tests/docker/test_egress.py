@@ -319,3 +319,20 @@ def test_a_run_under_an_allow_list(run: Run, servers: list[str], base_image: str
     assert record["plan"]["run_network_policy"] == f"allowlist({good}:8000)"
     assert record["environment"]["network_targets"] == {"allowed": [f"{good}:8000"], "refused": [f"{bad}:8000"]}
     assert engine().client.networks(filters={"label": f"agentcompass.run={record['run_id']}"}) == []
+
+
+def test_a_missing_proxy_image_is_told_at_collection(base_image: str, tmp_path: Path) -> None:
+    """Where the request itself asks for a list, nothing opens before the proxy's image is there."""
+    task = {"id": "t", "instruction": "x", "image": base_image, "verify": "true"}
+    (tmp_path / "tasks.yaml").write_text(json.dumps({"tasks": [task]}))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    words = ["benchmark=tasks", "benchmark.path=tasks.yaml", "harness=nop", "environment=docker"]
+    words += ["environment.run_network_policy={mode: denylist, hosts: [a.org]}"]
+    words += ["environment.params.egress_image=no-such:image"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--agentcompass", *words],
+        cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "environment.params.egress_image): image 'no-such:image' does not exist" in done.stdout
+    assert "1 error in" in done.stdout

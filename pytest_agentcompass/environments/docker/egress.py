@@ -77,7 +77,7 @@ class Egress:
     def variables(self) -> dict[str, str]:
         """The variables that lead programs to the proxy, in both spellings."""
         url = f"http://{self.address}:{_PORT}"
-        direct = ",".join(("localhost", "127.0.0.1", "::1", *self.direct))
+        direct = ",".join(("localhost", "127.0.0.1", *self.direct))
         pairs = {**dict.fromkeys(_PROXY_VARIABLES, url), "NO_PROXY": direct}
         return {**pairs, **{name.lower(): value for name, value in pairs.items()}}
 

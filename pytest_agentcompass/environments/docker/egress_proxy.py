@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _HEAD_BYTES, _HEAD_SECONDS = 65536, 30
 _CONNECT_SECONDS = 30
 _CHUNK = 65536
-_CONNECTIONS = 512
-_TARGETS = 500
+_CONNECTIONS = 256
+_TARGETS, _TARGET_CHARACTERS = 500, 300
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _FAILURES = (OSError, EOFError, asyncio.TimeoutError)  # not the built-in one before Python 3.11
@@ -149,7 +149,8 @@ class Proxy:
         self.targets: dict[tuple[str, str], None] = {}
 
     def tell(self, verdict: str, target: str) -> None:
-        """Say a target on standard output, each once and at most `_TARGETS`."""
+        """Say a target on standard output, each once, at most `_TARGETS` and none at length."""
+        target = target[:_TARGET_CHARACTERS]
         if (verdict, target) not in self.targets and len(self.targets) < _TARGETS:
             self.targets[verdict, target] = None
             print(json.dumps([verdict, target]), flush=True)
@@ -209,9 +210,9 @@ class Proxy:
         permitted, problem = await self._permitted(host, port)
         if not permitted and not problem:
             self.tell("refused", target)
-            raise _Refused(
-                "403 Forbidden", target + " cannot be reached under this task's network policy: " + self.said
-            )
+            what = target[:_TARGET_CHARACTERS]
+            text = f"{what} cannot be reached under this task's network policy: {self.said}"
+            raise _Refused("403 Forbidden", text)
         self.tell("allowed", target)
         for address in permitted:
             try:

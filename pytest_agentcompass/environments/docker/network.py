@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...contracts.network import NetworkMode, NetworkPolicy
+from ...errors import SandboxError
 from .egress import Egress, EgressSettings, listed, open_egress
 from .engine import Engine, engine_errors
 
@@ -65,9 +67,11 @@ class Network:
                 client.connect_container_to_network(container, new)
         before, self.egress, self.policy = self.egress, egress, policy
         if before is not None:
-            self._note(before)
-            before.close()
-            self.made.remove(before)
+            # The sandbox is under the new policy: what stays of the old one is removed with the sandbox.
+            with contextlib.suppress(SandboxError):
+                self._note(before)
+                before.close()
+                self.made.remove(before)
 
     def machine_address(self) -> str | None:
         """Return the address of this machine on the bridge; None under a public policy or with an engine elsewhere."""

@@ -84,8 +84,10 @@ class DockerEnvironment(BaseEnvironment):
     async def preflight(self, req: RunRequest) -> str | None:
         """Return why no container could be opened now, or None."""
         try:
-            await in_thread(answering_engine)
-        except SandboxError as error:
+            found = await in_thread(answering_engine)
+            if _listed(req.environment):
+                await in_thread(_egress_image, found, _params(req.environment))
+        except (SandboxError, ConfigError) as error:
             return error.message
         return None
 
@@ -141,10 +143,8 @@ def _params(spec: EnvironmentSpec) -> DockerParams:
 
 
 async def _open(opening: _Opening) -> DockerSession:
-    plan = opening.plan
-    policies = (plan.baseline_network_policy, plan.run_network_policy, plan.evaluation_network_policy)
-    if any(listed(policy) for policy in policies):  # better now than when the agent is to start
-        await in_thread(_egress_image, opening)
+    if _listed(opening.plan):  # better now than when the agent is to start
+        await in_thread(_egress_image, opening.engine, opening.params)
     if opening.spec.compose is not None:
         project: Project = await finish(in_thread(_open_project, opening))
         return _project_session(opening, project)
@@ -161,10 +161,14 @@ def _image(opening: _Opening) -> Image:
     return find_image(opening.engine, spec.image or "", pull=pull, platform=spec.platform)
 
 
-def _egress_image(opening: _Opening) -> None:
-    params = opening.params
+def _listed(phases: EnvironmentSpec | ExecutionPlan) -> bool:
+    policies = (phases.baseline_network_policy, phases.run_network_policy, phases.evaluation_network_policy)
+    return any(listed(policy) for policy in policies)
+
+
+def _egress_image(engine: Engine, params: DockerParams) -> None:
     try:
-        find_image(opening.engine, params.egress_image, pull=params.pull == "missing")
+        find_image(engine, params.egress_image, pull=params.pull == "missing")
     except SandboxError as error:
         raise SandboxError(
             f"allow lists and deny lists need an image with python3 for their proxy "
