@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..contracts.environment import EvaluationMode
 from ..contracts.metrics import MetricContract
+from ..contracts.outcome import FailureMode
 from ..contracts.plan import BenchmarkPlan
 from ..errors import ConfigError, EvaluationError, nearest
 
@@ -96,6 +97,14 @@ class BaseBenchmark(abc.ABC):
         Called in the evaluation phase after each run of the agent, before `evaluate`.
         """
         return None
+
+    async def end_leftovers(self, task: TaskSpec, result: RunResult, req: RunRequest, env: EnvironmentSession) -> None:
+        """End what the agent left running, before the evaluation's network replaces a restricted one.
+
+        All but services (what listens) by default, after a timeout of the agent's all. `evaluate` ends leftovers
+        by rules of its own in any case.
+        """
+        await env.kill_leftovers(keep_services=result.failure_mode is not FailureMode.AGENT_TIMEOUT)
 
     async def collect_artifacts(
         self,

@@ -108,6 +108,11 @@ class AgentRun(AttemptEntry):
                 self.environment_info["run_network_policy"] = str(policy)
         if self.environment is not None and policy is not None and policy != self.environment.network_policy:
             with self._phase("switch_network"):
+                if phase == "evaluation" and self.environment.network_policy.restricted:
+                    # What the agent left must not wait for the evaluation's network.
+                    await call(
+                        self.context.benchmark.end_leftovers, self.task, self.result, self.request, self.environment
+                    )
                 await self.environment.set_network_policy(policy)
 
     async def _run_once(self) -> None:

@@ -394,4 +394,5 @@ def _check_hints(fields: Mapping[str, Any], hints: dict[str, Any]) -> None:
         key = ".".join(str(part) for part in first["loc"])
         line = next((line_of(fields, name) for name in ("environment", "network", "env") if name in fields), 0)
         place = f"{getattr(fields, 'source', '')}:{line}: " if line else ""
-        raise ConfigError(f"{place}environment hint {key}: {first['msg']} (got {first['input']!r})") from None
+        what = str(first["msg"]).removeprefix("Value error, ")
+        raise ConfigError(f"{place}environment hint {key}: {what} (got {first['input']!r})") from None

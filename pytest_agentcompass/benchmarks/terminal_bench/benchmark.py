@@ -99,6 +99,11 @@ class TerminalBench(BaseBenchmark):
             return None
         return await prepare_step(task, following, prepared, env)
 
+    async def end_leftovers(self, task: TaskSpec, result: RunResult, req: RunRequest, env: EnvironmentSession) -> None:
+        """End what the agent left by the rule of the request; tests in the agent's shell need it alive."""
+        if not task.metadata.get("same_shell"):
+            await clear_leftovers(env, result, self._params(req).verifier.leftovers, same_shell=False)
+
     async def _before_separate(
         self, task: TaskSpec, result: RunResult, req: RunRequest, env: EnvironmentSession
     ) -> None:

@@ -44,7 +44,9 @@ async def clear_leftovers(env: EnvironmentSession, result: RunResult, rule: str,
     for terminal in list(env.terminals.values()):
         await terminal.close()
     for line in await env.kill_leftovers(keep_services=rule == "services" and not timed_out):
-        result.note("evaluate", "leftover", f"a process of the agent lives on: {line}", "info")
+        text = f"a process of the agent lives on: {line}"
+        if all(issue.message != text for issue in result.issues):
+            result.note("evaluate", "leftover", text, "info")
 
 
 async def grade_tb1(

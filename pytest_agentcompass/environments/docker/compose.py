@@ -19,6 +19,7 @@ from ...contracts.network import NetworkPolicy
 from ...errors import SandboxError, nearest
 from .build import build_image
 from .compose_file import Rewrite, rewrite
+from .egress import listed
 from .engine import Engine, engine_errors
 from .images import find_image
 from .release import Opened
@@ -160,6 +161,12 @@ def open_project(
     hidden = made.fit(compose.service, spec, params, mounts)
     if policy.restricted:
         made.isolate(policy.mode.value)
+        shared = str(made.services[compose.service].get("network_mode") or "")
+        if listed(policy) and shared:
+            raise SandboxError(
+                f"service {compose.service} of {compose.file} uses network_mode {shared}, so it has no networks of its "
+                f"own: {policy.mode.value} cannot be enforced"
+            )
     _images(engine, made, compose, params)
     made.pull_never()
     file = folder / "compose.json"

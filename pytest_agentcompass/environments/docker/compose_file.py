@@ -15,6 +15,7 @@ __all__ = ["Rewrite", "rewrite"]
 
 _ISOLATED = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 _HOST_MODES = ("host", "bridge")
+_STRONG = frozenset({"ALL", "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_MODULE"})
 
 
 class Rewrite:
@@ -102,10 +103,10 @@ class Rewrite:
     def isolate(self, mode: str) -> None:
         """Take every way out away, for network *mode*: internal networks without a gateway address."""
         for key, service in self.services.items():
-            if service.get("network_mode") in _HOST_MODES:
-                raise SandboxError(
-                    f"service {key} uses network_mode {service['network_mode']}: {mode} cannot be enforced"
-                )
+            used = str(service.get("network_mode") or "")
+            if used in _HOST_MODES or used.startswith("container:"):
+                raise SandboxError(f"service {key} uses network_mode {used}: {mode} cannot be enforced")
+            _take_raw_frames(key, service, mode)
         for key, network in self.data["networks"].items():
             if network.get("external"):
                 raise SandboxError(f"network {key} is external: {mode} cannot be enforced")
@@ -158,6 +159,15 @@ class Rewrite:
             known = service.get("extra_hosts") or []
             known = [f"{host}={address}" for host, address in known.items()] if isinstance(known, dict) else known
             service["extra_hosts"] = [*known, *(f"{host}={address}" for host, address in spec.extra_hosts.items())]
+
+
+def _take_raw_frames(key: str, service: dict[str, Any], mode: str) -> None:
+    """Take the right to send raw frames away, which reach this machine around its rules."""
+    added = {str(name).upper().removeprefix("CAP_") for name in _list(service.get("cap_add"))} & _STRONG
+    if service.get("privileged") or added:
+        what = "is privileged" if service.get("privileged") else f"has cap_add {', '.join(sorted(added))}"
+        raise SandboxError(f"service {key} {what}: {mode} cannot be enforced")
+    service["cap_drop"] = sorted({*_list(service.get("cap_drop")), "NET_RAW"})
 
 
 def _deploy_limits(service: dict[str, Any]) -> dict[str, Any]:

@@ -30,14 +30,16 @@ from .engine import Engine, engine_errors
 from .images import find_image
 from .sweep import remove_container, remove_network
 
-__all__ = ["Egress", "EgressSettings", "listed", "machine_addresses", "open_egress"]
+__all__ = ["Egress", "EgressSettings", "listed", "machine_addresses", "open_egress", "program_archive"]
 
 _RANGE = ipaddress.IPv4Network("198.18.0.0/15")
 _PREFIX = 29
 _TRIES = 50
 _PORT = 3128
 _START_SECONDS = 60.0
-_PROGRAM = "agentcompass-egress.py"
+_FOLDER, _ORDER = "agentcompass-egress", "order.json"
+PROGRAM = f"import runpy, sys; sys.path.insert(0, '/{_FOLDER}'); runpy.run_module('egress_proxy', None, '__main__')"
+_CLOSED = {"net.ipv4.ip_forward": "0", "net.ipv4.conf.all.rp_filter": "1", "net.ipv6.conf.all.disable_ipv6": "1"}
 _OPTIONS = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _MIB = 1024 * 1024
@@ -53,7 +55,7 @@ class EgressSettings:
     """What the proxies of one sandbox have in common.
 
     *image* has python3; *hosts* are names with addresses of the task's own; *direct* names are asked without
-    the proxy (services of the same compose project).
+    the proxy (the sandbox's own, services of the same compose project).
     """
 
     name: str
@@ -70,19 +72,24 @@ class Egress:
 
     engine: Engine
     name: str
-    address: str = ""
+    subnet: ipaddress.IPv4Network | None = None
     direct: tuple[str, ...] = ()
 
     @property
-    def variables(self) -> dict[str, str]:
-        """The variables that lead programs to the proxy, in both spellings."""
+    def address(self) -> str:
+        """The proxy's address in its network; all others are the sandbox's."""
+        return str(self.subnet[2]) if self.subnet is not None else ""
+
+    def variables(self, *own: str) -> dict[str, str]:
+        """Return the variables that lead programs to the proxy, in both spellings; *own* are the sandbox's names."""
         url = f"http://{self.address}:{_PORT}"
-        direct = ",".join(("localhost", "127.0.0.1", *self.direct))
+        addresses = [str(address) for address in self.subnet or () if str(address) != self.address]
+        direct = ",".join(("localhost", "127.0.0.1", "0.0.0.0", *addresses, *self.direct, *own))
         pairs = {**dict.fromkeys(_PROXY_VARIABLES, url), "NO_PROXY": direct}
         return {**pairs, **{name.lower(): value for name, value in pairs.items()}}
 
     def targets(self) -> dict[str, list[str]]:
-        """Return what the sandbox asked for: `allowed` and `refused`, each as `host:port`."""
+        """Return what the sandbox asked for: `allowed` and `refused`, each as `host:port`; `...` stands for more."""
         found: dict[str, list[str]] = {"allowed": [], "refused": []}
         with engine_errors("reading what the egress proxy said"):
             text = self.engine.client.logs(self.name, stdout=True, stderr=False).decode("utf-8", "replace")
@@ -93,6 +100,8 @@ class Egress:
                 continue
             if verdict in found:
                 found[verdict].append(str(target))
+            elif str(verdict).startswith("more "):
+                found[verdict[5:]].append("...")
         return found
 
     def close(self) -> None:
@@ -128,15 +137,15 @@ def open_egress(engine: Engine, policy: NetworkPolicy, settings: EgressSettings,
     egress = Egress(engine, f"{settings.name}-egress-{secrets.token_hex(2)}", direct=settings.direct)
     made.append(egress)
     with engine_errors("making the network of an egress proxy"):
-        egress.address = _network(engine, egress.name, settings.labels)
+        egress.subnet = _network(engine, egress.name, settings.labels)
     with engine_errors(f"starting an egress proxy of image {settings.image!r}"):
         _start(engine, egress, policy, settings, image.id)
         _wait(engine, egress, settings)
     return egress
 
 
-def _network(engine: Engine, name: str, labels: Mapping[str, str]) -> str:
-    """Make a network of eight addresses and return the proxy's; one that overlaps with another is passed over."""
+def _network(engine: Engine, name: str, labels: Mapping[str, str]) -> ipaddress.IPv4Network:
+    """Make a network of eight addresses and return it; one that overlaps with another is passed over."""
     problem = ""
     for _ in range(_TRIES):
         base = int(_RANGE.network_address) + (random.randrange(_RANGE.num_addresses) & ~0b111)
@@ -156,7 +165,7 @@ def _network(engine: Engine, name: str, labels: Mapping[str, str]) -> str:
             if "overlap" not in problem.lower():
                 raise
         else:
-            return str(subnet[2])
+            return subnet
     raise SandboxError(f"no free network was found in {_RANGE} ({problem})")
 
 
@@ -168,10 +177,11 @@ def _start(engine: Engine, egress: Egress, policy: NetworkPolicy, settings: Egre
         "address": egress.address,
         "port": _PORT,
         "own": machine_addresses() if engine.local else [],
+        "peers": str(egress.subnet),
     }
     container = client.create_container(
         image,
-        ["python3", "-I", f"/{_PROGRAM}", json.dumps(order)],
+        ["python3", "-I", "-c", PROGRAM, f"/{_FOLDER}/{_ORDER}"],
         name=egress.name,
         entrypoint=[],
         user="65534:65534",
@@ -185,23 +195,26 @@ def _start(engine: Engine, egress: Egress, policy: NetworkPolicy, settings: Egre
             pids_limit=128,
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
+            sysctls=_CLOSED,
             extra_hosts={"host.docker.internal": "host-gateway", **settings.hosts},
             log_config=LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
         ),
     )["Id"]
     client.connect_container_to_network(container, egress.name, ipv4_address=egress.address)
-    client.put_archive(container, "/", _archive())
+    client.put_archive(container, "/", program_archive(order))
     client.start(container)
 
 
-def _archive() -> bytes:
-    """Return the proxy's program as an archive."""
-    content = Path(egress_proxy.__file__).read_bytes()
-    entry = tarfile.TarInfo(_PROGRAM)
-    entry.size, entry.mode = len(content), 0o444
+def program_archive(order: Mapping[str, Any]) -> bytes:
+    """Return the proxy's program and its *order* as an archive of one folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        archive.addfile(entry, io.BytesIO(content))
+        package = Path(egress_proxy.__file__).parent
+        files = {f"{package.name}/{path.name}": path.read_bytes() for path in sorted(package.glob("*.py"))}
+        for name, content in {**files, _ORDER: json.dumps(order).encode()}.items():
+            entry = tarfile.TarInfo(f"{_FOLDER}/{name}")
+            entry.size, entry.mode = len(content), 0o444
+            archive.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
 
 

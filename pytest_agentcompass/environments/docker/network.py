@@ -22,6 +22,7 @@ class Network:
 
     *project* says that the sandbox belongs to a compose project, whose own networks it keeps: it can be under
     a restricted policy from start to end, or under a public one. *made* lists the proxies that exist.
+    *container* is the sandbox's, once it is there.
     """
 
     engine: Engine
@@ -29,6 +30,7 @@ class Network:
     settings: EgressSettings
     made: list[Egress]
     project: bool = False
+    container: str = ""
     egress: Egress | None = None
     seen: dict[str, dict[str, None]] = field(default_factory=dict)
 
@@ -39,6 +41,7 @@ class Network:
 
     def join(self, container: str) -> None:
         """Let the running *container* of a project join the network of the first policy."""
+        self.container = container
         name = self.open()
         if name:
             with engine_errors("connecting the sandbox with its egress proxy"):
@@ -47,14 +50,14 @@ class Network:
     @property
     def variables(self) -> dict[str, str]:
         """What commands of the sandbox need to know of the proxy."""
-        return self.egress.variables if self.egress is not None else {}
+        return self.egress.variables(self.container[:12]) if self.egress is not None else {}
 
     def can_switch(self, policy: NetworkPolicy) -> bool:
         """Whether the sandbox can be put under *policy*."""
         return not self.project or policy.restricted == self.policy.restricted
 
-    def switch(self, container: str, policy: NetworkPolicy, gone: Callable[[], str] | None = None) -> None:
-        """Put *container* under *policy*: what is connected by the old one ends, then the new one holds.
+    def switch(self, policy: NetworkPolicy, gone: Callable[[], str] | None = None) -> None:
+        """Put the sandbox under *policy*: what is connected by the old one ends, then the new one holds.
 
         When it fails the sandbox has no way out, or still the old one.
         """
@@ -62,9 +65,9 @@ class Network:
         old, new = self._name(self.policy, self.egress), self._name(policy, egress)
         with engine_errors(f"switching the sandbox's network to {policy}", gone):
             if old and old != new:
-                client.disconnect_container_from_network(container, old, force=True)
+                client.disconnect_container_from_network(self.container, old, force=True)
             if new and old != new:
-                client.connect_container_to_network(container, new)
+                client.connect_container_to_network(self.container, new)
         before, self.egress, self.policy = self.egress, egress, policy
         if before is not None:
             # The sandbox is under the new policy: what stays of the old one is removed with the sandbox.

@@ -79,6 +79,14 @@ class DockerEnvironment(BaseEnvironment):
         problems = super().check(environment)
         if not (environment.compose or environment.image or environment.build):
             problems.append("environment 'docker' needs an image, a build or a compose file; the task has none")
+        policies = [policy or NetworkPolicy() for policy in _policies(environment)]
+        if environment.compose and len({policy.restricted for policy in policies}) > 1:
+            baseline, run, evaluation = policies
+            problems.append(
+                f"the services of a compose file cannot change between a public and a restricted network: baseline "
+                f"{baseline}, run {run}, evaluation {evaluation}; set all three to one kind "
+                "(environment.baseline_network_policy, ...)"
+            )
         return problems
 
     async def preflight(self, req: RunRequest) -> str | None:
@@ -161,9 +169,12 @@ def _image(opening: _Opening) -> Image:
     return find_image(opening.engine, spec.image or "", pull=pull, platform=spec.platform)
 
 
+def _policies(phases: EnvironmentSpec | ExecutionPlan) -> tuple[NetworkPolicy | None, ...]:
+    return phases.baseline_network_policy, phases.run_network_policy, phases.evaluation_network_policy
+
+
 def _listed(phases: EnvironmentSpec | ExecutionPlan) -> bool:
-    policies = (phases.baseline_network_policy, phases.run_network_policy, phases.evaluation_network_policy)
-    return any(listed(policy) for policy in policies)
+    return any(listed(policy) for policy in _policies(phases))
 
 
 def _egress_image(engine: Engine, params: DockerParams) -> None:
@@ -184,10 +195,16 @@ def _network(opening: _Opening, project: Project | None = None) -> Network:
         labels=labels(keep=opening.keep),
         pull=opening.params.pull == "missing",
         hosts=opening.spec.extra_hosts,
-        direct=tuple(project.names) if project is not None else (),
+        direct=_own_names(opening.spec, project),
     )
     made = opening.opened.egresses
     return Network(opening.engine, opening.policy, settings, made, project=project is not None)
+
+
+def _own_names(spec: EnvironmentSpec, project: Project | None) -> tuple[str, ...]:
+    """Return the names of the sandbox itself and of the services beside it."""
+    local = [name for name, address in spec.extra_hosts.items() if address.startswith("127.") or address == "::1"]
+    return (*local, *([spec.hostname] if spec.hostname else []), *(project.names if project is not None else ()))
 
 
 def _start(opening: _Opening, image: Image) -> dict[str, str]:
@@ -195,8 +212,8 @@ def _start(opening: _Opening, image: Image) -> dict[str, str]:
     client, spec = opening.engine.client, opening.spec
     variables, hidden = split_secrets(dict(spec.env_variables))
     mounts = _mounts(opening)
-    opening.network = _network(opening)
-    network = opening.network.open()
+    opening.network = network_of = _network(opening)
+    network = network_of.open()
 
     def create() -> str:
         opening.opened.container = name = opening.name
@@ -210,6 +227,7 @@ def _start(opening: _Opening, image: Image) -> dict[str, str]:
             variables=variables,
             network=network,
             mounts=mounts,
+            restricted=any(policy is not None and policy.restricted for policy in _policies(opening.plan)),
         )
         return str(client.create_container(**settings)["Id"])
 
@@ -221,6 +239,7 @@ def _start(opening: _Opening, image: Image) -> dict[str, str]:
             opening.opened.container = with_retries(create, count, lambda: _drop(opening))
         except ImageNotFound as error:
             raise SandboxError(f"image {image.name!r} is not there any more", image=image.name) from error
+    network_of.container = opening.opened.container
     with engine_errors(f"starting a container of image {image.name!r}"):
         client.start(opening.opened.container)
     return hidden

@@ -48,11 +48,21 @@ def _release(engine: Engine, opened: Opened) -> None:
             try:
                 _remove_sandbox(engine, opened)
             finally:
-                for egress in opened.egresses:
-                    egress.close()
+                _close_all(opened.egresses)
     finally:
         for folder in opened.folders:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _close_all(egresses: list[Egress]) -> None:
+    problems = []
+    for egress in egresses:
+        try:
+            egress.close()
+        except SandboxError as error:
+            problems.append(error.message)
+    if problems:
+        raise SandboxError("; ".join(problems))
 
 
 def _remove_sandbox(engine: Engine, opened: Opened) -> None:

@@ -309,7 +309,7 @@ class DockerSession(EnvironmentSession):
             return
         if not self._network.can_switch(policy):
             await super().set_network_policy(policy)
-        await finish(in_thread(self._network.switch, self._opened.container, policy, self._runner.cause))
+        await finish(in_thread(self._network.switch, policy, self._runner.cause))
         self.network_policy = policy
 
     @property

@@ -64,6 +64,7 @@ def _host_config(
     params: DockerParams,
     network: str,
     mounts: list[tuple[Path, str, bool]],
+    restricted: bool,
 ) -> dict[str, Any]:
     memory = spec.resources.memory_mb * _MIB if spec.resources.memory_mb else None
     settings: dict[str, Any] = {
@@ -74,6 +75,8 @@ def _host_config(
         "pids_limit": spec.resources.pids or params.pids_limit,
         "shm_size": spec.shm_size_mb * _MIB if spec.shm_size_mb else None,
         "network_mode": network,
+        # Raw frames reach this machine around its rules, also where it has no address in the network.
+        "cap_drop": ["NET_RAW"] if restricted else None,
         "extra_hosts": dict(spec.extra_hosts) or None,
         "tmpfs": _tmpfs(spec.tmpfs) or None,
         "mounts": [Mount(target, str(source), type="bind", read_only=ro) for source, target, ro in mounts] or None,
@@ -97,8 +100,11 @@ def container_settings(
     variables: dict[str, str],
     network: str,
     mounts: list[tuple[Path, str, bool]],
+    restricted: bool = False,
 ) -> dict[str, Any]:
     """Return the arguments of the SDK's `create_container`; *network* is the engine's name of one.
+
+    *restricted* says that a policy other than `public` holds at some time.
 
     Without a command of the task's own the container sleeps, behind the image's ENTRYPOINT where it
     has one. The host's proxy variables are kept out.
@@ -113,6 +119,6 @@ def container_settings(
         "environment": variables,
         "labels": labels,
         "platform": spec.platform,
-        "host_config": _host_config(client, spec, params, network, mounts),
+        "host_config": _host_config(client, spec, params, network, mounts, restricted),
         "use_config_proxy": False,
     }

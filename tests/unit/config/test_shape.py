@@ -18,7 +18,7 @@ def test_text_fields_get_text_as_written_at_any_depth() -> None:
         load_yaml_text(
             "workdir: 007\nsetup: [1.10, no]\nenv_variables: {A: on, V: 1.10, M: 0755, E: , S: 12345e67}\n"
             "params: {a: 1.10, b: no}\nresources: {cpus: 1.5, memory_mb: 512}\n"
-            "run_network_policy: {mode: allowlist, hosts: [10.10]}",
+            "run_network_policy: {mode: allowlist, hosts: [0x1F]}",
             "f",
         ),
     )
@@ -28,7 +28,7 @@ def test_text_fields_get_text_as_written_at_any_depth() -> None:
     assert spec.params == {"a": 1.1, "b": "no"}
     assert spec.resources.memory_mb == 512
     assert spec.run_network_policy is not None
-    assert spec.run_network_policy.hosts == ("10.10",)
+    assert spec.run_network_policy.hosts == ("0x1F",)
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import ipaddress
 import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_agentcompass.environments.docker import egress_proxy
-from pytest_agentcompass.environments.docker.egress import machine_addresses
-from pytest_agentcompass.environments.docker.egress_proxy import Policy, plain, split_port
+from pytest_agentcompass.environments.docker import egress
+from pytest_agentcompass.environments.docker.egress import machine_addresses, program_archive
+from pytest_agentcompass.environments.docker.egress_proxy.policy import NAME, Policy, plain, split_port
 
 WORLD, OTHER = "93.184.215.14", "8.8.4.4"
 
@@ -65,7 +68,7 @@ def _permitted(mode: str, entries: list[str], host: str, port: int, *found: str,
     try:
         addresses = [plain(host)]
     except ValueError:
-        if not policy.may_look_up(host, port):
+        if not NAME.fullmatch(host) or not policy.may_look_up(host, port):
             return False
         addresses = [plain(text) for text in found]
     permitted = policy.permitted(host, port, addresses, set())
@@ -111,6 +114,12 @@ def _permitted(mode: str, entries: list[str], host: str, port: int, *found: str,
         # other spellings of an address are names that nobody listed
         (["0.0.0.0/0"], "0x7f000001", 80, "127.0.0.1", False),
         (["0.0.0.0/0"], "2130706433", 80, "127.0.0.1", False),
+        # what a look-up would read differently than we do
+        (["*.a.org"], "8.8.8.8%.a.org", 443, "", False),
+        (["*.a.org"], "2606:4700::1%.a.org", 443, "", False),
+        (["*.a.org"], "8.8.8.8\0.a.org", 443, "8.8.8.8", False),
+        (["*.a.org"], "b\xad.a.org", 443, WORLD, False),
+        (["*.a.org"], ".a.org", 443, WORLD, False),
     ],
 )
 def test_allow_lists(entries: list[str], host: str, port: int, found: str, reached: bool) -> None:
@@ -137,6 +146,11 @@ def test_allow_lists(entries: list[str], host: str, port: int, found: str, reach
         (["b.org"], "fd00::1", "", False),
         (["b.org"], "127.0.0.1", "", False),
         (["b.org"], "0x7f000001", "127.0.0.1", False),
+        (["*.b.org"], "x.b.\xadorg", WORLD, False),
+        (["*.b.org"], "x.b.org\0", WORLD, False),
+        (["b.org"], "fec0::1", "", False),
+        (["b.org"], "::10.0.0.1", "", False),
+        (["b.org"], "64:ff9b:1::1", "", False),
     ],
 )
 def test_deny_lists(entries: list[str], host: str, found: str, reached: bool) -> None:
@@ -175,17 +189,40 @@ def test_addresses_of_this_machine(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the program itself
 
 
+Start = Callable[..., tuple["subprocess.Popen[str]", int]]
+
+
 @pytest.fixture
-def proxy() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A running proxy that lets out to nowhere, and its port."""
-    settings = {"mode": "allowlist", "hosts": ["only.invalid:443", "localhost"], "address": "127.0.0.1", "port": 0}
-    words = [sys.executable, "-I", egress_proxy.__file__, json.dumps(settings)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a proxy as it stands in a container (its port is the system's choice); it is ended after the test."""
+    running: list[subprocess.Popen[str]] = []
+
+    def _start(**given: Any) -> tuple[subprocess.Popen[str], int]:
+        order = {"mode": "allowlist", "hosts": ["only.invalid:443", "localhost"], "address": "127.0.0.1", "port": 0}
+        with tarfile.open(fileobj=io.BytesIO(program_archive({**order, **given}))) as archive:
+            for entry in archive:
+                content = archive.extractfile(entry)
+                assert content is not None
+                (tmp_path / entry.name).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / entry.name).write_bytes(content.read())
+        program = egress.PROGRAM.replace("'/", f"'{tmp_path}/")
+        words = [sys.executable, "-I", "-c", program, str(tmp_path / "agentcompass-egress" / "order.json")]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        running.append(process)
         assert process.stdout is not None
-        verdict, port = json.loads(process.stdout.readline())
-        assert verdict == "listens"
-        yield process, port
-        process.terminate()
+        line = process.stdout.readline()
+        return process, json.loads(line)[1] if line else 0
+
+    yield _start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def proxy(start: Start) -> tuple[subprocess.Popen[str], int]:
+    """A running proxy that lets out to nowhere, and its port."""
+    return start()
 
 
 def _say(port: int, data: bytes) -> bytes:
@@ -221,6 +258,10 @@ def _say(port: int, data: bytes) -> bytes:
         (b"GET / HTTP/1.1\r\nHost: a.org\r\n\r\n", b"400", b"this is a proxy"),
         (b"\x16\x03\x01\x02\x00\r\n\r\n", b"400", b"this is a proxy"),
         (b"GET http://\xff\xfe/ HTTP/1.1\r\n\r\n", b"403", b"cannot be reached"),
+        (b"CONNECT a.org:" + b"4" * 5000 + b" HTTP/1.1\r\n\r\n", b"400", b"impossible port"),
+        (b"CONNECT 8.8.8.8%.localhost:443 HTTP/1.1\r\n\r\n", b"403", b"cannot be reached"),
+        (b"CONNECT 8.8.8.8\0.only.invalid:443 HTTP/1.1\r\n\r\n", b"403", b"cannot be reached"),
+        (b"POST http://a.org/ HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n" + b"x" * 20_000_000, b"403", b"a.org:80"),
         (b"CONNECT " + b"a" * 300 + b".org:443 HTTP/1.1\r\n\r\n", b"403", b"cannot be reached"),
         (b"GET http://a.org/ HTTP/1.1\r\n" + b"x: " + b"y" * 100_000 + b"\r\n\r\n", b"431", b"too long"),
     ],
@@ -244,3 +285,28 @@ def test_connections_without_a_request(proxy: tuple[subprocess.Popen[str], int])
     process.terminate()
     assert process.stdout is not None
     assert [json.loads(line) for line in process.stdout] == [["refused", "a.org:443"], ["refused", "b.org:443"]]
+
+
+def test_too_many_targets(proxy: tuple[subprocess.Popen[str], int]) -> None:
+    """What is refused in masses does not hide what is asked for after it, and that there was more is told."""
+    process, port = proxy
+    for number in range(502):
+        assert b"403" in _say(port, b"CONNECT junk%d.org:443 HTTP/1.1\r\n\r\n" % number)
+    assert b"502" in _say(port, b"CONNECT only.invalid:443 HTTP/1.1\r\n\r\n")
+    process.terminate()
+    assert process.stdout is not None
+    told = [json.loads(line) for line in process.stdout]
+    assert told[499:] == [["refused", "junk499.org:443"], ["more refused", ""], ["allowed", "only.invalid:443"]]
+
+
+def test_strangers_are_not_served(start: Start) -> None:
+    """Only the sandbox's own network may use the proxy."""
+    _, port = start(peers="198.18.0.0/29")
+    assert _say(port, b"") == b""
+
+
+def test_an_order_that_cannot_be_read(start: Start) -> None:
+    """The proxy ends with one line."""
+    process, _ = start(hosts=["a.org:b"])
+    assert process.communicate()[1] == "the policy cannot be read: impossible port in 'a.org:b'\n"
+    assert process.returncode == 1
