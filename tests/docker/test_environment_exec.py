@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -217,6 +218,21 @@ def test_main_process_that_ends_is_named(run: Run, sandboxes: Any, base_image: s
         run(sandbox.exec(["true"]))
     assert run(sandbox.read_bytes("/etc/hostname"))
     assert [run(sandbox.is_dir(path)) for path in ("/etc", "/etc/hostname", "/etc/none")] == [True, False, False]
+
+
+def test_a_start_in_the_moment_of_the_end(
+    run: Run, sandbox: DockerSession, docker_client: docker.APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that the runtime cannot start any more tells of the container's end, also when the engine lags."""
+
+    async def too_late(*given: Any) -> Any:
+        timer = threading.Timer(0.3, docker_client.kill, [sandbox.info["container"]])
+        timer.start()
+        raise SandboxError("OCI runtime exec failed: cannot exec in a deleted state: unknown")
+
+    monkeypatch.setattr("pytest_agentcompass.environments.docker.exec.open_stream", too_late)
+    with pytest.raises(EnvironmentGone, match="main process ended with status 137"):
+        run(sandbox.exec(["true"]))
 
 
 def test_leftovers_are_ended_and_services_stay(run: Run, sandbox: DockerSession) -> None:

@@ -31,6 +31,10 @@ T = TypeVar("T")
 # _TICK seconds and the engine asked only when it is gone (and every _MAX_POLL seconds), else the engine
 # is asked every _POLL seconds. _DRAIN is how long the rest of the output is waited for.
 _TICK, _POLL, _MAX_POLL, _DRAIN = 0.25, 0.4, 5.0, 0.2
+# What the runtime says of a start in a container whose main process has just ended, and how often (every 0.1 s)
+# the engine is asked before it knows of that end.
+_ENDED = re.compile(r"(deleted|stopped) state|has stopped|not running|ttrpc: closed")
+_NOTICING = 20
 _KILL_ROUNDS = 8
 _SCRIPT_SECONDS = 20.0
 _SCRIPT_OUTPUT = 8_000_000
@@ -129,6 +133,12 @@ class Runner:
         except SandboxError as error:
             if getattr(error, "status", None) in (404, 409):
                 raise await self.gone() from error
+            if _ENDED.search(error.message):  # its end is known to the engine a moment later
+                for _ in range(_NOTICING):
+                    cause = await in_thread(self.cause)
+                    if cause:
+                        raise EnvironmentGone(cause) from error
+                    await asyncio.sleep(0.1)
             raise SandboxError(self._refused(command, error.message)) from error
 
     def _create(self, command: Command) -> str:
