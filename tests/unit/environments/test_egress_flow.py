@@ -109,7 +109,7 @@ def test_one_request_for_each_connection() -> None:
 @pytest.mark.parametrize(
     ("fields", "body", "passed"),
     [
-        ("Content-Length: 1000000\r\n", b"x" * 1_000_000, b"x" * 1_000_000),
+        pytest.param("Content-Length: 1000000\r\n", b"x" * 1_000_000, b"x" * 1_000_000, id="large"),
         ("Content-Length: 0\r\n", b"", b""),
         ("", b"", b""),
         (
@@ -126,7 +126,9 @@ def test_bodies(fields: str, body: bytes, passed: bytes) -> None:
     )
 
 
-@pytest.mark.parametrize("body", [b"zz\r\nhello\r\n", b"5\r\nhel", b"-5\r\nhello\r\n", b"5" * 100_000])
+@pytest.mark.parametrize(
+    "body", [b"zz\r\nhello\r\n", b"5\r\nhel", b"-5\r\nhello\r\n", pytest.param(b"5" * 100_000, id="long")]
+)
 def test_chunks_that_cannot_be_read(body: bytes) -> None:
     """The connection ends."""
     assert _ask(_Origin(), "Transfer-Encoding: chunked\r\n", body, end=True) == b""
@@ -139,7 +141,7 @@ def test_interim_answers() -> None:
     assert answer.endswith(b"\r\n\r\nok")
 
 
-@pytest.mark.parametrize("raw", [b"no head at all", b"", b"x" * 200_000 + b"\r\n\r\n"])
+@pytest.mark.parametrize("raw", [b"no head at all", b"", pytest.param(b"x" * 200_000 + b"\r\n\r\n", id="large")])
 def test_answers_without_a_head(raw: bytes) -> None:
     """They are passed on as they are."""
 

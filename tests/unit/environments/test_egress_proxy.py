@@ -258,12 +258,15 @@ def _say(port: int, data: bytes) -> bytes:
         (b"GET / HTTP/1.1\r\nHost: a.org\r\n\r\n", b"400", b"this is a proxy"),
         (b"\x16\x03\x01\x02\x00\r\n\r\n", b"400", b"this is a proxy"),
         (b"GET http://\xff\xfe/ HTTP/1.1\r\n\r\n", b"403", b"cannot be reached"),
-        (b"CONNECT a.org:" + b"4" * 5000 + b" HTTP/1.1\r\n\r\n", b"400", b"impossible port"),
+        pytest.param(
+            b"CONNECT a.org:" + b"4" * 5000 + b" HTTP/1.1\r\n\r\n", b"400", b"impossible port", id="long port"
+        ),
         (b"CONNECT 8.8.8.8%.localhost:443 HTTP/1.1\r\n\r\n", b"403", b"cannot be reached"),
         (b"CONNECT 8.8.8.8\0.only.invalid:443 HTTP/1.1\r\n\r\n", b"403", b"cannot be reached"),
-        (b"POST http://a.org/ HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n" + b"x" * 20_000_000, b"403", b"a.org:80"),
-        (b"CONNECT " + b"a" * 300 + b".org:443 HTTP/1.1\r\n\r\n", b"403", b"cannot be reached"),
-        (b"GET http://a.org/ HTTP/1.1\r\n" + b"x: " + b"y" * 100_000 + b"\r\n\r\n", b"431", b"too long"),
+        pytest.param(b"CONNECT " + b"a" * 300 + b".org:443 HTTP/1.1\r\n\r\n", b"403", b"cannot be", id="long name"),
+        pytest.param(
+            b"GET http://a.org/ HTTP/1.1\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", b"431", b"too long", id="long head"
+        ),
     ],
 )
 def test_answers(proxy: tuple[subprocess.Popen[str], int], data: bytes, status: bytes, text: bytes) -> None:
@@ -272,6 +275,14 @@ def test_answers(proxy: tuple[subprocess.Popen[str], int], data: bytes, status: 
         answer = _say(proxy[1], data)
         assert answer.startswith(b"HTTP/1.1 " + status), answer
         assert text in answer
+
+
+def test_a_large_upload_is_told_why_it_is_refused(proxy: tuple[subprocess.Popen[str], int]) -> None:
+    """What the client is still sending is read, or it would not see the answer."""
+    head = b"POST http://a.org/ HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n"
+    answer = _say(proxy[1], head + b"x" * 20_000_000)
+    assert answer.startswith(b"HTTP/1.1 403")
+    assert b"a.org:80 cannot be reached" in answer
 
 
 def test_connections_without_a_request(proxy: tuple[subprocess.Popen[str], int]) -> None:
