@@ -129,6 +129,14 @@ def test_the_sandbox_reaches_itself(run: Run, sandboxes: Any, base_image: str) -
         assert _asked(run, sandbox, *(f"http://{name}:8000" for name in own)) == [" 200"] * len(own)
 
 
+def test_the_address_of_this_machine(run: Run, sandboxes: Any, base_image: str) -> None:
+    """It is the gateway of the engine's bridge, also with an engine's first start, which does not name it."""
+    routes = run(sandboxes.open(EnvironmentSpec(image=base_image)).exec(["cat", "/proc/net/route"])).stdout
+    gateway = next(fields[2] for fields in map(str.split, routes.splitlines()) if fields[1] == "00000000")
+    address = run(sandboxes.open(spec(base_image), baseline_network_policy=NONE).machine_address())
+    assert address == socket.inet_ntoa(bytes.fromhex(gateway)[::-1])
+
+
 def test_a_deny_list(run: Run, sandboxes: Any, base_image: str, servers: list[str]) -> None:
     """Local addresses and what is listed are refused; the rest of the world is let out."""
     hosts = {"bad.test": "192.88.99.7"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import ipaddress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...contracts.network import NetworkMode, NetworkPolicy
@@ -82,7 +83,7 @@ class Network:
             return None
         with engine_errors("looking at the engine's bridge"):
             pools = self.engine.client.inspect_network("bridge")["IPAM"].get("Config") or []
-        return next((str(pool["Gateway"]) for pool in pools if "." in pool.get("Gateway", "")), None)
+        return next((_gateway(pool) for pool in pools if "." in pool.get("Subnet", "")), None)
 
     def targets(self) -> dict[str, list[str]]:
         """Return what the sandbox asked its proxies for: `allowed` and `refused`, each as `host:port`."""
@@ -101,3 +102,8 @@ class Network:
         if egress is not None:
             return egress.name
         return "" if self.project else _NETWORKS[policy.mode]
+
+
+def _gateway(pool: Mapping[str, str]) -> str:
+    """Return the bridge's own address: an engine names it only from its second start on, until then it is the first."""
+    return pool.get("Gateway") or str(ipaddress.ip_network(pool["Subnet"], strict=False)[1])
